@@ -15,6 +15,7 @@ import msgspec
 import orjson
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 Phase = Literal["prefill", "decode"]
 PHASES: tuple[Phase, ...] = ("prefill", "decode")
@@ -404,8 +405,17 @@ def encode(message: msgspec.Struct) -> bytes:
     return orjson.dumps(message, default=msgspec.to_builtins)
 
 
-def decode(data: bytes, kind: type[T] | Any) -> T:
+def decode(data: bytes, kind: type[T]) -> T:
     """The message in `data`. Raises BadMessage with the field and the reason."""
+    return _convert(data, kind)  # type: ignore[no-any-return]
+
+
+def decode_either(data: bytes, one: type[T], other: type[U]) -> T | U:
+    """One of two messages, told apart by their `type`. Raises BadMessage."""
+    return _convert(data, one | other)  # type: ignore[no-any-return]
+
+
+def _convert(data: bytes, kind: Any) -> Any:
     try:
         return msgspec.convert(orjson.loads(data), kind)
     except (orjson.JSONDecodeError, msgspec.ValidationError) as error:
@@ -413,11 +423,11 @@ def decode(data: bytes, kind: type[T] | Any) -> T:
 
 
 class Sequencer:
-    """Numbers what one producer says: a fresh boot id, then seq 1, 2 and so on."""
+    """Numbers what one producer says in one kind of message: a boot id (fresh unless given), then seq 1, 2 and so on."""
 
-    def __init__(self, producer: str) -> None:
+    def __init__(self, producer: str, boot: str = "") -> None:
         self.producer = producer
-        self.boot = secrets.token_hex(6)
+        self.boot = boot or secrets.token_hex(6)
         self._seq = 0
 
     def next(self) -> Source:

@@ -1,0 +1,1 @@
+"""Model families, checkpoints and the arithmetic of one step."""

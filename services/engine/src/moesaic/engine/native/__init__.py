@@ -1,0 +1,1 @@
+"""The native backend: our own step loop over torch and torch.distributed."""
