@@ -150,7 +150,7 @@ class Backend(Protocol):
         """Rank 0 only: open the place where a generation's ranks meet; its address."""
 
     def join(self, group: Group, rank: int, epoch: int, placement: Placement | None) -> None:
-        """Enter a formed generation. Rank 0's placement (of this epoch) is where it starts, if it fits."""
+        """Enter a formed generation. It starts from the stored placement (of this epoch) as rank 0 read it, if it fits."""
 
     def leave(self) -> None:
         """Leave the generation, telling the other ranks at the next step; ends in `Events.lost`."""

@@ -42,9 +42,10 @@ class Membership:
         self.lost_at: float | None = time.monotonic()
         self.reason = "waiting for the group"
         self._revision = 0
+        self._member_of: Group | None = None
+        """The newest record that this engine was part of."""
         self._joining = 0
         self._lost = 0
-        self._was_member = False
         self._backend = backend
         self._groups = groups
         self._read_placement = read_placement
@@ -119,12 +120,9 @@ class Membership:
             if entry.revision != self._revision:
                 self._take(entry)
             return
-        self._revision = 0
-        if self.record is not None and self._was_member:
-            await self._groups.create(self._key, encode(membership.renew(self.record)))
-            await self._read()
-        else:
-            self.record = None
+        self._revision, self.record = 0, None
+        if self._member_of is not None:
+            await self._store(membership.renew(self._member_of))
 
     async def _advance(self) -> None:
         record = self.record
@@ -132,7 +130,7 @@ class Membership:
         if record is None or rank is None:
             await self._claim(record)
             return
-        self.rank, self._was_member = rank, True
+        self.rank, self._member_of = rank, record
         if self._joining == record.generation:
             return
         if self._joining:
@@ -149,7 +147,7 @@ class Membership:
 
     async def _claim(self, record: Group | None) -> None:
         self.rank = None
-        if record is not None and self._was_member:
+        if record is not None and self._member_of is not None:
             if any(m.engine == self.me.engine for m in record.members):
                 raise Ejected(f"another engine has started under the name {self.me.engine!r}")
             if not membership.same_job(record, self.mine):
@@ -161,7 +159,7 @@ class Membership:
         await self._store(claimed)
 
     async def _join(self, record: Group, rank: int) -> None:
-        epoch, placement = await self._read_placement() if rank == 0 else (0, None)
+        epoch, placement = await self._read_placement()
         self._joining = record.generation
         self._backend.join(record, rank, epoch, placement)
 

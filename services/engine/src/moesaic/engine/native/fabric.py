@@ -87,7 +87,7 @@ class Distributed:
         """See Fabric."""
         mine = torch.tensor(record, dtype=torch.int64, device=self._device.torch)
         all_ = torch.empty(self.ranks * len(record), dtype=torch.int64, device=self._device.torch)
-        self._try(lambda: dist.all_gather_into_tensor(all_, mine))
+        self._try(lambda: dist.all_gather_single(all_, mine))
         records: list[list[int]] = all_.view(self.ranks, -1).tolist()
         return records
 

@@ -65,8 +65,7 @@ class Loop:
     def run(self) -> None:
         """Until `stop`."""
         try:
-            while not self._stopped:
-                self._obey()
+            while self._obey():
                 if self._fabric is None:
                     self._bell.wait(None)
                 else:
@@ -155,9 +154,11 @@ class Loop:
 
     # --- steps -------------------------------------------------------------------------------------------------------
 
-    def _obey(self) -> None:
+    def _obey(self) -> bool:
+        """Carry out what was asked for; whether to go on."""
         while not self._commands.empty():
             self._commands.get()(self)
+        return not self._stopped
 
     def _turn(self, fabric: Fabric) -> None:
         try:
