@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -9,7 +11,7 @@ from moesaic.engine.counters import Counters
 from moesaic.engine.model.arithmetic import by_name
 from moesaic.engine.model.attention import PagedKV
 from moesaic.engine.model.checkpoint import Checkpoint
-from moesaic.engine.model.decoder import Decoder
+from moesaic.engine.model.decoder import Decoder, Experts
 from moesaic.engine.model.step import StepInput, lay_out
 from moesaic.engine.native.experts import PlacedExperts
 from moesaic.engine.native.fabric import Solo
@@ -45,9 +47,9 @@ class LocalModel:
         step = lay_out([(tokens, first, blocks, False, True) for tokens, first, blocks in chunks], BLOCK, CPU)
         return self.forward(step)
 
-    def forward(self, step: StepInput) -> Tensor:
+    def forward(self, step: StepInput, watch: Callable[[Experts], Experts] = lambda inner: inner) -> Tensor:
         self.counters.begin("prefill", step.decode.numpy())
         experts = PlacedExperts(Solo(), self.tables, self.pool, self.arithmetic, self.counters, (step.size,))
-        logits = self.decoder.forward(step, self.kv, experts)
+        logits = self.decoder.forward(step, self.kv, watch(experts))
         self.counters.end()
         return logits

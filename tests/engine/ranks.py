@@ -179,6 +179,10 @@ class Ranks:
     def reports(self, event: str, rank: int = 0) -> list[PlacementReport]:
         return [v for r, k, v in self.heard if r == rank and k == "placement" and v.event == event]
 
+    def switched(self, epoch: int) -> bool:
+        """Whether the last instalment of this epoch is live."""
+        return any(r.epoch == epoch and r.instalment == r.instalments for r in self.reports("committed"))
+
     def submit(self, rank: int, name: str, tokens: Sequence[int], **sampling: Any) -> None:
         sampling.setdefault("max_tokens", 32)
         offset = sampling.pop("output_offset", 0)

@@ -8,43 +8,25 @@ from functools import partial
 import psutil
 import pytest
 from msgspec.structs import replace
-from tokenizers import Tokenizer
 
 from engine.placements import placement, shuffled
-from engine.ranks import TINY, Ranks
+from engine.prompts import PROMPTS, ids
+from engine.ranks import Ranks
 from moesaic.shared.arrays import unpack
 from moesaic.shared.messages import PHASES, Sampling
 from moesaic.shared.placement import in_order, layer_of
 
-TOKENIZER = Tokenizer.from_file(str(TINY / "tokenizer.json"))
-PROMPTS = [
-    "def fib(n):\n    if n < 2:\n        return",
-    "In the beginning the king of Israel",
-    "12 + 30 = 42\n51 + 17 = ",
-    "#include <stdio.h>\n#define MAX",
-    "请使用以下命令安装软件包",
-    "The function returns the number of",
-]
 Tokens = dict[str, list[int]]
 SHORT, LONG = 40, 150
 
 
-def _ids(text: str) -> list[int]:
-    ids: list[int] = TOKENIZER.encode(text).ids
-    return ids
-
-
 def _submit(ranks: Ranks, rank: int, name: str, prompt: str, max_tokens: int) -> None:
     temperature, seed = (0.8, PROMPTS.index(prompt)) if PROMPTS.index(prompt) % 2 else (0.0, 0)
-    ranks.submit(rank, name, _ids(prompt), max_tokens=max_tokens, ignore_eos=True, temperature=temperature, seed=seed)
+    ranks.submit(rank, name, ids(prompt), max_tokens=max_tokens, ignore_eos=True, temperature=temperature, seed=seed)
 
 
 def _first(tokens: Tokens, count: int) -> Tokens:
     return {name: outputs[:count] for name, outputs in tokens.items()}
-
-
-def _switched(ranks: Ranks, epoch: int) -> bool:
-    return any(r.epoch == epoch and r.instalment == r.instalments for r in ranks.reports("committed"))
 
 
 def _submit_all(ranks: Ranks, n: int, max_tokens: int = SHORT) -> list[str]:
@@ -94,7 +76,7 @@ def test_five_placements_in_mid_decode_change_no_token_and_move_experts(n: int, 
         names = _submit_all(ranks, n, LONG)
         for epoch in range(1, 6):
             ranks.offer(epoch, placement(group, shuffled(group, epoch)))
-            ranks.until(partial(_switched, ranks, epoch))
+            ranks.until(partial(ranks.switched, epoch))
         assert not any(name in ranks.ended for name in names), "the last switch came after the last token"
         ranks.finish(*names)
         assert ranks.tokens == reference
@@ -145,7 +127,7 @@ def test_bad_placements_are_refused_with_their_reason_and_serving_goes_on(two: R
         two.until(partial(_refused, two, epoch))
         assert reason in _refusals(two, epoch)[0]
     two.offer(8, good)
-    two.until(partial(_switched, two, 8))
+    two.until(partial(two.switched, 8))
     two.offer(1, good)
     two.until(lambda: bool(_refusals(two, 1)))
     assert "older" in _refusals(two, 1)[0]
@@ -160,7 +142,7 @@ def test_a_newer_placement_replaces_one_that_is_still_staging(two: Ranks, refere
     names = _submit_all(two, 2)
     for epoch in range(1, 9):
         two.offer(epoch, placement(group, shuffled(group, epoch)))
-    two.until(partial(_switched, two, 8))
+    two.until(partial(two.switched, 8))
     two.finish(*names)
     assert two.tokens == _first(reference, SHORT)
 
@@ -170,7 +152,7 @@ def test_a_rank_that_lags_delays_the_commit_and_not_the_steps(two: Ranks) -> Non
     assert group is not None
     target = placement(group, shuffled(group, 3))
     two.ranks[0].tell("offer", 1, target)
-    two.submit(0, "r", _ids(PROMPTS[0]), max_tokens=30, ignore_eos=True)
+    two.submit(0, "r", ids(PROMPTS[0]), max_tokens=30, ignore_eos=True)
     two.finish("r")
     assert not two.reports("committed")
     two.ranks[1].tell("offer", 1, target)
@@ -184,7 +166,7 @@ def _cpu_seconds(ranks: Ranks) -> float:
 
 def test_an_idle_group_parks_and_any_rank_wakes_it(two: Ranks) -> None:
     for turn, rank in enumerate((1, 0, 1)):
-        two.submit(rank, f"r{turn}", _ids(PROMPTS[2]), max_tokens=5)
+        two.submit(rank, f"r{turn}", ids(PROMPTS[2]), max_tokens=5)
         two.finish(f"r{turn}")
     two.pump(0.2)
     before = _cpu_seconds(two)
@@ -224,11 +206,11 @@ def test_a_leaving_rank_ends_the_generation_for_all_at_one_step(two: Ranks) -> N
 
 def test_cancelling_frees_everything_at_any_moment(two: Ranks) -> None:
     for i in range(6):
-        two.submit(i % 2, f"c{i}", _ids(PROMPTS[i]) * 4, max_tokens=500, ignore_eos=True)
+        two.submit(i % 2, f"c{i}", ids(PROMPTS[i]) * 4, max_tokens=500, ignore_eos=True)
     two.until(lambda: len(two.tokens) >= 3)
     for i in range(6):
         two.ranks[i % 2].tell("cancel", f"c{i}")
-    two.submit(0, "last", _ids("x"), max_tokens=2, ignore_eos=True)
+    two.submit(0, "last", ids("x"), max_tokens=2, ignore_eos=True)
     two.finish("last")
     for rank in (0, 1):
         status = two.ask(rank, "status")
@@ -237,11 +219,11 @@ def test_cancelling_frees_everything_at_any_moment(two: Ranks) -> None:
 
 def test_counters_count_each_token_once_without_padding(two: Ranks) -> None:
     for i, prompt in enumerate(PROMPTS):
-        two.submit(i % 2, f"p{i}", _ids(prompt), max_tokens=8, ignore_eos=True)
+        two.submit(i % 2, f"p{i}", ids(prompt), max_tokens=8, ignore_eos=True)
     two.finish(*(f"p{i}" for i in range(len(PROMPTS))))
     assert two.group is not None
     loads = [two.load(0), two.load(1)]
-    prompts = [sum(len(_ids(p)) for p in PROMPTS[rank::2]) for rank in (0, 1)]
+    prompts = [sum(len(ids(p)) for p in PROMPTS[rank::2]) for rank in (0, 1)]
     for load, length in zip(loads, prompts, strict=True):
         assert unpack(load.phases["prefill"].tokens).sum(axis=1).tolist() == [length * two.group.top_k] * 4
         assert unpack(load.phases["decode"].tokens).sum(axis=1).tolist() == [3 * 7 * two.group.top_k] * 4
