@@ -76,7 +76,7 @@ class Ranks:
 
     def __init__(self, n: int, **settings: Any) -> None:
         settings.setdefault("model", str(TINY))
-        self._settings = settings | {"ranks": n, "threads": 1, "peer_timeout_s": 10.0}
+        self._settings = {"peer_timeout_s": 10.0} | settings | {"ranks": n, "threads": 1}
         self.ranks = [self._start(i) for i in range(n)]
         self.heard: list[tuple[int, str, Any]] = []
         self.tokens: dict[str, list[int]] = {}

@@ -197,6 +197,20 @@ def test_a_rank_killed_while_the_group_is_parked_is_noticed(two: Ranks) -> None:
     two.until(lambda: any(kind == "lost" and rank == 0 for rank, kind, _ in two.heard), "loss")
 
 
+def test_a_rank_silent_inside_a_step_ends_the_generation_after_the_peer_timeout() -> None:
+    with Ranks(2, mode="exact", peer_timeout_s=2.0) as two:
+        two.form()
+        _submit(two, 0, "p0", PROMPTS[0], LONG)
+        two.until(lambda: len(two.tokens.get("p0", [])) > 3)
+        frozen = psutil.Process(two.ranks[1].process.pid)
+        frozen.suspend()
+        two.until(lambda: any(kind == "lost" and rank == 0 for rank, kind, _ in two.heard), "loss")
+        frozen.resume()
+        two.until(lambda: any(kind == "lost" and rank == 1 for rank, kind, _ in two.heard), "its own loss")
+        two.form(generation=2)
+        two.finish("p0")
+
+
 def test_a_leaving_rank_ends_the_generation_for_all_at_one_step(two: Ranks) -> None:
     two.ranks[1].tell("leave")
     two.until(lambda: sum(kind == "lost" for _, kind, _ in two.heard) == 2)

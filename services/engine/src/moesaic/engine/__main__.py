@@ -6,12 +6,11 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from moesaic.shared.nats_bus import connect
-
 from moesaic.engine.backend import Backend
 from moesaic.engine.config import EngineConfig
 from moesaic.engine.service import EngineService, open_service
 from moesaic.shared.bus import Bus
+from moesaic.shared.nats_bus import connect
 from moesaic.shared.service import Fatal, run
 
 

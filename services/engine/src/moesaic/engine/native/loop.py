@@ -53,7 +53,7 @@ class Loop:
         self._events = events
         self._device = device
         self._allowance = Allowance(worker.config.stage_kb_per_step << 10)
-        self._rollout = Rollout(worker.pool, worker.source, self._allowance, bell.wake, events.placement)
+        self._rollout = Rollout(worker.pool, worker.source, self._allowance, bell.wake, events.placement, events.failed)
         self._fabric: Fabric | None = None
         self._generation = 0
         self._leaving = False

@@ -60,6 +60,7 @@ class Rollout:
         allowance: Allowance,
         wake: Callable[[], None],
         report: Callable[[PlacementReport], None],
+        failed: Callable[[str], None],
     ) -> None:
         self.live = Live(0, 0, ())
         self.tables: list[LayerTable] = []
@@ -71,7 +72,7 @@ class Rollout:
         self._pool = pool
         self._source = source
         self._allowance = allowance
-        self._background = Background("staging")
+        self._background = Background("staging", failed)
         self._wake = wake
         self._report = report
         self._slots: dict[Expert, int] = {}

@@ -59,9 +59,10 @@ class Allowance:
 
 
 class Background:
-    """Runs jobs one after the other in a daemon thread. A job handles its own errors."""
+    """Runs jobs one after the other in a daemon thread. An error that a job does not handle ends it and is told."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, failed: Callable[[str], None]) -> None:
+        self._failed = failed
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -83,4 +84,7 @@ class Background:
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
-            job()
+            try:
+                job()
+            except Exception as error:  # noqa: BLE001  # the thread's rim: balancing must never stop in silence
+                self._failed(f"staging: {type(error).__name__}: {error}")
