@@ -1,0 +1,110 @@
+"""A skewed load is balanced, with replicas of the hot experts; when the domain changes, it is balanced again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mesh.processes import MODEL, Mesh, mesh
+from moesaic.cli import prompts
+from moesaic.shared import subjects
+from moesaic.shared.arrays import Ints, unpack
+from moesaic.shared.messages import Imbalance, Placement, decode
+from moesaic.shared.placement import State, hosts, in_order
+
+pytestmark = pytest.mark.mesh
+
+
+@asynccontextmanager
+async def _traffic(running: Mesh, domain: str, streams: int = 8) -> AsyncIterator[None]:
+    """A steady load of one domain."""
+
+    async def stream(turn: int) -> None:
+        texts = prompts.prompts(domain)
+        while True:
+            await running.complete(texts[turn % len(texts)], 48, temperature=0.7, seed=turn)
+            turn += streams
+
+    tasks = [asyncio.create_task(stream(turn)) for turn in range(streams)]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        ended = await asyncio.gather(*tasks, return_exceptions=True)
+    assert all(isinstance(end, asyncio.CancelledError) for end in ended), ended
+
+
+def _tokens(windows: list[Imbalance]) -> Ints:
+    """Routed tokens `[L, E]` of some windows."""
+    return np.sum([unpack(phase.tokens) for w in windows for phase in w.phases.values()], axis=0)
+
+
+def _balance(windows: list[Imbalance]) -> float:
+    decode_phases = [w.phases["decode"] for w in windows if "decode" in w.phases]
+    seen = [(p.balance, p.steps) for p in decode_phases if p.balance is not None]
+    return float(np.average([b for b, _ in seen], weights=[s for _, s in seen]))
+
+
+async def _live(running: Mesh) -> State:
+    entry = await (await running.bus.bucket(subjects.PLACEMENTS)).get(subjects.token(MODEL))
+    assert entry is not None
+    assert entry.value is not None
+    return decode(entry.value, Placement).layers
+
+
+def _even_split(state: State, tokens: Ints, ranks: int) -> float:
+    """Balance of a placement for some load, replicas sharing evenly: mean / max rank load, mean over layers."""
+    values = []
+    for layer, counts in zip(state, tokens, strict=True):
+        at, _ = hosts(layer, counts.size)
+        load = np.zeros(ranks)
+        for expert, count in enumerate(counts):
+            copies = at[expert][at[expert] >= 0]
+            load[copies] += count / copies.size
+        values.append(load.mean() / load.max())
+    return float(np.mean(values))
+
+
+async def _settled(running: Mesh, after: int, count: int = 8) -> list[Imbalance]:
+    """The first run of `count` windows under one epoch later than `after`."""
+
+    def run() -> list[Imbalance]:
+        last = running.windows[-count:]
+        same = len({(w.epoch, w.instalment) for w in last}) == 1
+        return last if len(last) == count and same and last[0].epoch > after else []
+
+    return await running.until(run, f"{count} windows under one placement after epoch {after}")
+
+
+@pytest.mark.parametrize("engines", [2, 4])
+async def test_a_skewed_load_is_balanced_and_again_when_the_domain_changes(engines: int, tmp_path: Path) -> None:
+    async with mesh(tmp_path, engines, "fast", balancing=True) as running:
+        async with _traffic(running, "zh"):
+            await running.until(lambda: running.windows, "a first window")
+            before = [w for w in running.windows if w.epoch == 0]
+            windows = await _settled(running, after=0)
+        tokens = _tokens(windows)
+        state = await _live(running)
+        default = _even_split(in_order(4, 32, engines), tokens, engines)
+        placed = _even_split(state, tokens, engines)
+        assert before, "nothing was measured under the first placement"
+        assert placed > default + 0.02
+        assert _balance(windows) > _balance(before)
+        hot = {(layer, int(expert)) for layer in range(4) for expert in np.argsort(-tokens[layer])[:4]}
+        copied = {
+            (i, e) for i, layer in enumerate(state) for e in range(32) if sum(e in held for held in layer.experts) > 1
+        }
+        assert hot & copied, "no hot expert has a replica"
+
+        epoch = running.windows[-1].epoch
+        async with _traffic(running, "code"):
+            windows = await _settled(running, after=epoch)
+        tokens = _tokens(windows)
+        again = _even_split(await _live(running), tokens, engines)
+        assert again > _even_split(state, tokens, engines)
