@@ -1,0 +1,37 @@
+"""`moesaic`, `python -m moesaic.cli`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from moesaic.cli import load, status, up
+from moesaic.cli.errors import Stop
+
+
+def parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    parse = argparse.ArgumentParser(
+        prog="moesaic", description="Serve Mixture-of-Experts models whose experts stay balanced while they serve."
+    )
+    commands = parse.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for command in (up, status, load):
+        command.add(commands)
+    return parse
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run a command; its exit status ends the process."""
+    args = parser().parse_args(argv)
+    try:
+        sys.exit(args.run(args))
+    except Stop as error:
+        sys.stderr.write(f"moesaic: {error}\n")
+        sys.exit(error.status)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()
