@@ -97,10 +97,8 @@ def _placement(console: Console, last: dict[str, Any]) -> None:
 
 def _planner(console: Console, planner: Any) -> None:
     for name, group in ((planner or {}).get("groups") or {}).items():
-        decisions = group.get("decisions") or []
-        if decisions:
-            last = decisions[-1]
-            paused = " (paused)" if group.get("paused") else ""
-            console.print(
-                f"planner  {name}{paused}: {last.get('decision', '')} {last.get('reason', '')}", highlight=False
-            )
+        if not group.get("decisions"):
+            continue
+        last = group["decisions"][0]  # newest first
+        paused = " (paused)" if group.get("paused") else ""
+        console.print(f"planner  {name}{paused}: {last['kind'].replace('_', ' ')}: {last['reason']}", highlight=False)

@@ -19,6 +19,7 @@ from moesaic.cli import embedded, meshfile, ports
 from moesaic.cli.children import Child, Hopeless, rotate
 from moesaic.cli.errors import Stop
 from moesaic.cli.readiness import wait_ready
+from moesaic.shared import log
 
 HOST = "127.0.0.1"
 PORT = 8000
@@ -59,6 +60,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Until Ctrl-C. The exit status."""
+    log.configure("up", "error")
     state = _check(args)
     with _alone(state):
         port = ports.choose(HOST, args.port, PORT)
