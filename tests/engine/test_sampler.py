@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from moesaic.engine.native.sampler import Draw, logprobs, sample
+from moesaic.engine.native.sampler import FLOOR, Draw, logprobs, sample
 from moesaic.shared.messages import Sampling
 
 
@@ -63,3 +63,7 @@ def test_logprobs_are_of_the_unmodified_distribution() -> None:
     want = torch.log_softmax(LOGITS.double(), 0)
     assert got.logprob == pytest.approx(float(want[2]))
     assert [t for t, _ in got.top] == [1, 5]
+
+
+def test_an_impossible_token_has_a_logprob_that_json_can_say() -> None:
+    assert logprobs(torch.tensor([0.0, -torch.inf]), token=1, top=2).logprob == FLOOR

@@ -12,6 +12,10 @@ from torch import Tensor
 from moesaic.shared.messages import Sampling, TokenLogprob
 
 
+FLOOR = -9999.0
+"""Stands for minus infinity, which JSON cannot say."""
+
+
 @dataclass(frozen=True)
 class Draw:
     """One row to sample: output `index` of a request."""
@@ -71,8 +75,8 @@ def _draw(logits: Tensor, draws: Sequence[Draw]) -> list[int]:
 
 
 def logprobs(logits: Tensor, token: int, top: int) -> TokenLogprob:
-    """Natural log-probabilities of one row `[vocab]`: the token's and the `top` most likely."""
-    values = torch.log_softmax(logits.double(), dim=-1)
+    """Natural log-probabilities of one row `[vocab]`: the token's and the `top` most likely, never below FLOOR."""
+    values = torch.log_softmax(logits.double(), dim=-1).clamp(min=FLOOR)
     best = values.topk(min(top, values.numel()))
     pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
     return TokenLogprob(logprob=float(values[token]), top=tuple(pairs))
