@@ -186,18 +186,21 @@ class Mesh:
         assert finish == "length", finish
         return text
 
-    async def until_asked(self, service: str) -> bool:
+    async def until_answered(self, service: str, endpoint: str) -> None:
         """Wait until a micro service answers."""
         end = time.monotonic() + PATIENCE_S
-        endpoint = "status" if service == "moesaic-planner" else "state"
-        while time.monotonic() < end:
+        while True:
             try:
                 await self.ask(service, endpoint)
             except BusError:
+                assert time.monotonic() < end, f"{service} does not answer"
                 await asyncio.sleep(0.1)
             else:
-                return True
-        return False
+                return
+
+    def count(self, event: str) -> int:
+        """Events of one kind so far."""
+        return sum(e.event == event for e in self.events)
 
     async def ask(self, service: str, endpoint: str, **body: Any) -> Any:
         """A micro service's answer."""

@@ -42,7 +42,7 @@ async def _traffic(running: Mesh, domain: str, streams: int = 8) -> AsyncIterato
 
 def _tokens(windows: list[Imbalance]) -> Ints:
     """Routed tokens `[L, E]` of some windows."""
-    return np.sum([unpack(phase.tokens) for w in windows for phase in w.phases.values()], axis=0)
+    return np.asarray(np.sum([unpack(phase.tokens) for w in windows for phase in w.phases.values()], axis=0))
 
 
 def _balance(windows: list[Imbalance]) -> float:

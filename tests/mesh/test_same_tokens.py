@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -54,7 +55,7 @@ async def test_they_give_the_same_tokens_while_five_placements_are_applied_in_mi
             assert done < LENGTH * len(PROMPTS), "the last switch came after the last token"
             return epochs
 
-        texts, epochs = await together([_all(running), switch()])  # type: ignore[list-item]  # two kinds of results
+        texts, epochs = await asyncio.gather(_all(running), switch())
         assert texts == reference
         assert epochs == sorted(set(epochs)) == running.epochs()
         for epoch in epochs:
