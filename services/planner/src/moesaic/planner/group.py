@@ -1,0 +1,214 @@
+"""Everything the planner knows of one group. Pure: news and clocks come in. What follows from it is decided in `decide`.
+
+`now` is seconds of a steady clock, `wall` unix seconds.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from moesaic.planner.config import PlannerConfig
+from moesaic.planner.journal import Decision, Journal, Kind
+from moesaic.planner.live import Live
+from moesaic.planner.load import Load, Memory
+from moesaic.planner.memory import Remembered, keep, recall
+from moesaic.planner.proposal import Proposal, instalments
+from moesaic.planner.rollout import OnTheWay, Rollout
+from moesaic.shared.arrays import unpack
+from moesaic.shared.log import Log
+from moesaic.shared.messages import BadMessage, Forecast, Group, Imbalance, Placement, PlacementEvent
+from moesaic.shared.placement import PlacementError
+
+COPIES = 1 << 20
+"""More experts than that in a group are taken for nonsense."""
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A placement that did not come through, and why."""
+
+    was: OnTheWay
+    reason: str
+
+
+class GroupPlanner:
+    """One group."""
+
+    def __init__(self, name: str, config: PlannerConfig, log: Log) -> None:
+        self.name = name
+        self.config = config
+        self.live = Live()
+        self.load: Load | None = None
+        self.rollout = Rollout(config.timeout_s)
+        self.journal = Journal(log)
+        self.paused = False
+        self.invalid = 0
+        """Targets of the policy that were no valid placement."""
+        self._memory = Memory(config.fast_s, config.slow_s, config.same_domain, config.min_tokens)
+        self._heard: dict[str, int] = {}
+        self.asked_at = -math.inf
+        """When the policy was asked last."""
+        self.placed: tuple[float, int] = (-math.inf, 0)
+        """When the last placement was committed, and the load's domain then."""
+
+    # --- news ------------------------------------------------------------------------------------------------------------
+
+    def on_record(self, record: Group, remembered: Remembered | None) -> None:
+        """The group's record; `remembered` where this is the first. Another generation starts over, another model from nothing."""
+        before = self.live.record
+        same_model = before is not None and _model(before) == _model(record)
+        if not same_model:
+            self.load = Load(self._memory, record.layers, record.experts)
+        if before is None or not same_model or before.generation != record.generation:
+            self.live.begin(record)
+            self.rollout.start_over()
+        else:
+            self.live.update(record)
+        if remembered is not None and before is None:
+            self._remember(remembered, record)
+
+    def _remember(self, remembered: Remembered, record: Group) -> None:
+        self.paused = remembered.paused
+        self.load = Load.remembered(self._memory, recall(remembered, record))
+        inferred, self.live.settled = self.live.settled, []
+        for epoch in (*remembered.settled, *inferred):
+            self.live.settle(epoch)
+
+    def on_stored(self, revision: int, placement: Placement | None, now: float) -> None:
+        """A revision of the group's key in the placements' bucket; perhaps not ours."""
+        if self.live.stored(revision, placement) and self.live.confirmed:
+            self._follow(revision, now)
+
+    def _follow(self, epoch: int, now: float) -> None:
+        """A stored placement that the engines should be going to."""
+        on_the_way = self.rollout.on_the_way
+        if epoch <= self.live.epoch or (on_the_way is not None and on_the_way.epoch >= epoch):
+            return
+        placement, record, state = self.live.content(epoch), self.live.record, self.live.state(self.live.epoch)
+        steps = 1
+        if placement is not None and record is not None and state is not None:
+            try:
+                steps = instalments(state, placement, record)
+            except PlacementError:
+                steps = 1  # the engines will refuse it, and say why
+        self.rollout.stored(OnTheWay(epoch, self.live.epoch, steps, self.domain, now))
+
+    def on_imbalance(self, window: Imbalance, now: float) -> None:
+        """A load window. Raises BadMessage where it is not of this group's model."""
+        record = self.live.record
+        if record is None or self.load is None or window.model_digest != record.model_digest:
+            raise BadMessage(
+                f"a window of model {window.model_digest[:64]!r}, which group {self.name!r} does not serve"
+            )
+        if self._heard.get(window.source.boot, 0) >= window.source.seq:
+            return
+        tokens = np.zeros((record.layers, record.experts), dtype=np.int64)
+        for phase in window.phases.values():
+            counts = unpack(phase.tokens)
+            if counts.shape != tokens.shape or (counts < 0).any():
+                raise BadMessage(f"tokens of shape {counts.shape} instead of {tokens.shape}, or negative")
+            tokens += counts
+        self._heard = {**dict(list(self._heard.items())[-15:]), window.source.boot: window.source.seq}
+        self.load.add(tokens, window.end - window.begin)
+        self._runs(window.generation, window.epoch, window.instalment, 0, now)
+
+    def _runs(self, generation: int, epoch: int, instalment: int, instalments: int, now: float) -> None:
+        """An engine runs instalment k of n (n 0: it does not tell); instalment 0: its generation began with it."""
+        known = self.live.confirmed
+        if not self.live.reported(generation, epoch) or epoch != self.live.epoch:
+            return
+        if not known:
+            self._follow_latest(now)
+        if instalment == 0 or self.rollout.committed(epoch, instalment, instalments, now) == "done":
+            self._settled(epoch, now)
+
+    def _follow_latest(self, now: float) -> None:
+        """After a restart: what is stored may be on its way."""
+        record, newest = self.live.record, self.live.content(self.live.latest)
+        if record is not None and newest is not None and newest.generation == record.generation:
+            self._follow(self.live.latest, now)
+
+    def _settled(self, epoch: int, now: float) -> None:
+        if self.live.settled and self.live.settled[-1] == epoch:
+            return
+        self.live.settle(epoch)
+        self.placed = (now, self.domain)
+
+    def on_event(self, event: PlacementEvent, now: float, wall: float) -> Failed | None:
+        """A line of the audit trail; what failed, where it says so of the placement on its way."""
+        record = self.live.record
+        if record is None or event.generation != record.generation:
+            return None
+        if event.event == "staged":
+            self.rollout.staged(event.epoch, now)
+        elif event.event == "committed":
+            self._runs(event.generation, event.epoch, event.instalment, event.instalments, now)
+            if event.instalment == event.instalments and event.epoch == self.live.epoch:
+                self._settled(event.epoch, now)
+                self.note("committed", f"in {event.instalments} instalments", wall, epoch=event.epoch)
+        elif event.event == "refused" and (was := self.rollout.refused(event.epoch, now)) is not None:
+            self.note("refused", event.reason, wall, epoch=event.epoch)
+            return Failed(was, f"epoch {event.epoch} was refused: {event.reason}")
+        return None
+
+    def on_time(self, now: float, wall: float) -> Failed | None:
+        """A deadline has come; what failed, where a placement made no progress."""
+        was = self.rollout.expired(now)
+        if was is None:
+            return None
+        reason = f"epoch {was.epoch} made no progress for {self.config.timeout_s:g} s"
+        self.note("timed_out", reason, wall, epoch=was.epoch)
+        return Failed(was, reason)
+
+    def on_own(self, proposal: Proposal, epoch: int, now: float, wall: float) -> None:
+        """A proposal of ours is in KV under this epoch."""
+        self.live.confirmed = True  # what was planned from
+        self.live.stored(epoch, proposal.placement)
+        kind: Kind = "rolled_back" if proposal.going_back else "proposed"
+        self.note(kind, proposal.placement.reason, wall, proposal.placement.forecast, epoch)
+        if self.live.epoch < epoch:  # else committed before we were told that it is stored
+            way = OnTheWay(epoch, proposal.before, proposal.instalments, proposal.domain, now, proposal.going_back)
+            self.rollout.stored(way)
+
+    # --- small -----------------------------------------------------------------------------------------------------------
+
+    @property
+    def domain(self) -> int:
+        """Of the load."""
+        return self.load.domain if self.load else 0
+
+    def remembered(self, wall: float) -> Remembered | None:
+        """What should survive a restart."""
+        record = self.live.record
+        if record is None or self.load is None:
+            return None
+        return Remembered(
+            group=self.name,
+            model_digest=record.model_digest,
+            slow=keep(self.load.slow),
+            settled=tuple(self.live.settled),
+            paused=self.paused,
+            at=wall,
+        )
+
+    def note(
+        self, kind: Kind, reason: str, wall: float, forecast: Forecast | None = None, epoch: int | None = None
+    ) -> None:
+        """A decision; without an epoch it is about the live one."""
+        self.journal.add(Decision(kind, reason, wall, self.live.epoch if epoch is None else epoch, forecast))
+
+
+def check_record(record: Group) -> None:
+    """Raise BadMessage where a record's numbers cannot be those of a group."""
+    numbers = (record.size, record.layers, record.experts, record.slot_bytes)
+    if min(numbers) < 1 or record.layers * record.experts > COPIES or record.size * record.layers > COPIES:
+        raise BadMessage(f"a group of {record.size} ranks with {record.layers} layers of {record.experts} experts")
+    if len(record.members) > record.size or min(record.budget, default=0) < 0:
+        raise BadMessage(f"{len(record.members)} members of {record.size}, with slots {record.budget}")
+
+
+def _model(record: Group) -> tuple[str, int, int]:
+    return record.model_digest, record.layers, record.experts
