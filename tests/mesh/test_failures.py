@@ -112,6 +112,26 @@ async def test_streams_survive_a_killed_and_restarted_bus_and_balancing_goes_on(
     await running.until(lambda: running.committed(epoch), "a commit after the outage")
 
 
+async def test_a_bus_that_loses_its_state_is_given_it_again(running: Mesh, expected: list[str]) -> None:
+    group = await running.serving()
+    epoch = await running.place(group, shuffled(group, 4))
+    await running.until(lambda: running.committed(epoch), "a placement")
+
+    async def trouble() -> None:
+        await _in_mid_stream(running)
+        await asyncio.to_thread(running.server.stop)
+        running.server.lose_state()
+        await asyncio.to_thread(running.server.start)
+        await running.serving(group.generation + 1)
+
+    assert await _streams_through(running, trouble()) == expected
+    await running.until_answered("moesaic-planner", "status")
+    await running.ask("moesaic-planner", "pause", group=MODEL)
+    again = await running.serving()
+    epoch = await running.place(again, shuffled(again, 5))
+    await running.until(lambda: running.committed(epoch), "a placement after the loss")
+
+
 async def test_bad_placements_are_refused_with_their_reason_and_serving_goes_on(tmp_path: Path) -> None:
     async with mesh(tmp_path, 2, "exact") as running:
         await _refuse_each(running)

@@ -30,17 +30,17 @@ def test_a_commit_of_another_epoch_is_not_its_business() -> None:
 
 def test_a_refusal_backs_off_longer_each_time() -> None:
     rollout = rolling()
-    assert rollout.refused(7, 100.0) is not None
+    assert rollout.refused(7, "why", 100.0) is not None
     assert rollout.busy(0, 100.0 + BACK_OFF_S / 2)
     rollout.stored(OnTheWay(9, 3, 1, domain=0, since=200.0))
-    rollout.refused(9, 200.0)
+    rollout.refused(9, "why", 200.0)
     assert rollout.busy(0, 200.0 + BACK_OFF_S * 1.5)
     assert rollout.busy(0, 200.0 + BACK_OFF_S * 2) == ""
 
 
 def test_a_refusal_of_another_epoch_changes_nothing() -> None:
     rollout = rolling()
-    assert rollout.refused(6, 101.0) is None
+    assert rollout.refused(6, "why", 101.0) is None
     assert rollout.on_the_way is not None
 
 
@@ -48,7 +48,8 @@ def test_progress_moves_the_deadline_and_silence_ends_it() -> None:
     rollout = rolling()
     rollout.staged(7, 120.0)
     assert rollout.expired(149.0) is None
-    failed = rollout.expired(150.0)
+    failed, why = rollout.expired(150.0) or (None, "")
+    assert "no progress" in why
     assert failed is not None
     assert failed.before == 3
 
@@ -62,6 +63,15 @@ def test_going_back_does_not_end_the_back_off() -> None:
 
 def test_a_new_generation_starts_over() -> None:
     rollout = rolling()
-    rollout.refused(7, 100.0)
+    rollout.refused(7, "why", 100.0)
     rollout.start_over()
     assert rollout.busy(0, 100.0) == ""
+
+
+def test_a_refusal_that_comes_before_the_news_of_its_epoch_counts_at_once() -> None:
+    rollout = Rollout(timeout_s=30.0)
+    assert rollout.refused(7, "homeless", 99.0) is None
+    rollout.stored(OnTheWay(7, 5, 1, 0, since=100.0))
+    assert rollout.deadline == 100.0
+    assert rollout.expired(100.0) == (OnTheWay(7, 5, 1, 0, since=100.0), "was refused: homeless")
+    assert rollout.on_the_way is None

@@ -149,19 +149,19 @@ class GroupPlanner:
             if event.instalment == event.instalments and event.epoch == self.live.epoch:
                 self._settled(event.epoch, now)
                 self.note("committed", f"in {event.instalments} instalments", wall, epoch=event.epoch)
-        elif event.event == "refused" and (was := self.rollout.refused(event.epoch, now)) is not None:
+        elif event.event == "refused" and (was := self.rollout.refused(event.epoch, event.reason, now)) is not None:
             self.note("refused", event.reason, wall, epoch=event.epoch)
             return Failed(was, f"epoch {event.epoch} was refused: {event.reason}")
         return None
 
     def on_time(self, now: float, wall: float) -> Failed | None:
         """A deadline has come; what failed, where a placement made no progress."""
-        was = self.rollout.expired(now)
-        if was is None:
+        expired = self.rollout.expired(now)
+        if expired is None:
             return None
-        reason = f"epoch {was.epoch} made no progress for {self.config.timeout_s:g} s"
-        self.note("timed_out", reason, wall, epoch=was.epoch)
-        return Failed(was, reason)
+        was, why = expired
+        self.note("refused" if "refused" in why else "timed_out", why, wall, epoch=was.epoch)
+        return Failed(was, f"epoch {was.epoch} {why}")
 
     def on_own(self, proposal: Proposal, epoch: int, now: float, wall: float) -> None:
         """A proposal of ours is in KV under this epoch."""

@@ -32,6 +32,8 @@ class Rollout:
         self.not_before = 0.0
         self.failures = 0
         self._timeout_s = timeout_s
+        self._early: dict[int, str] = {}
+        """Refusals of epochs not known yet: an engine may answer before we hear that they are stored."""
 
     def busy(self, domain: int, now: float) -> str:
         """Why nothing may be proposed now; empty if it may. A changed domain overtakes what is on its way."""
@@ -63,15 +65,22 @@ class Rollout:
         if self.on_the_way is not None and self.on_the_way.epoch == epoch:
             self.on_the_way = replace(self.on_the_way, since=now)
 
-    def refused(self, epoch: int, now: float) -> OnTheWay | None:
+    def refused(self, epoch: int, reason: str, now: float) -> OnTheWay | None:
         """What was refused, if it was on its way."""
         mine = self.on_the_way
-        return self._failed(now) if mine is not None and mine.epoch == epoch else None
+        if mine is not None and mine.epoch == epoch:
+            return self._failed(now)
+        self._early = {**dict(list(self._early.items())[-15:]), epoch: reason}
+        return None
 
-    def expired(self, now: float) -> OnTheWay | None:
-        """What makes no progress any more, if it is overdue."""
-        due = self.deadline
-        return self._failed(now) if due is not None and now >= due else None
+    def expired(self, now: float) -> tuple[OnTheWay, str] | None:
+        """What was refused before it was known, or makes no progress any more, and which of the two."""
+        mine, due = self.on_the_way, self.deadline
+        if mine is None or due is None or now < due:
+            return None
+        refusal = self._early.get(mine.epoch)
+        self._failed(now)
+        return mine, f"was refused: {refusal}" if refusal else f"made no progress for {self._timeout_s:g} s"
 
     def _failed(self, now: float) -> OnTheWay | None:
         failed, self.on_the_way = self.on_the_way, None
@@ -81,8 +90,11 @@ class Rollout:
 
     @property
     def deadline(self) -> float | None:
-        """When the placement on its way is overdue."""
-        return None if self.on_the_way is None else self.on_the_way.since + self._timeout_s
+        """When the placement on its way is overdue; at once where it was refused already."""
+        mine = self.on_the_way
+        if mine is None:
+            return None
+        return mine.since + (0.0 if mine.epoch in self._early else self._timeout_s)
 
     def hold(self, until: float) -> None:
         """Propose nothing for a while."""
@@ -91,3 +103,4 @@ class Rollout:
     def start_over(self) -> None:
         """A new generation: what was on its way is void."""
         self.on_the_way, self.failures, self.not_before = None, 0, 0.0
+        self._early = {}
