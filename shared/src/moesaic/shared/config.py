@@ -43,10 +43,14 @@ def parser(kind: type[C], prefix: str, prog: str) -> argparse.ArgumentParser:
     hints = get_type_hints(kind, include_extras=True)
     for field in msgspec.structs.fields(kind):
         meta = next((m for m in get_args(hints[field.name]) if isinstance(m, Meta)), Meta())
-        default = "required" if field.required else f"default {field.default!r}"
+        default = "required" if field.required else f"default {_default(field)}"
         text = f"{meta.description or ''} ({default}; {prefix}_{field.name.upper()})"
         parse.add_argument(f"--{field.name.replace('_', '-')}", help=text.replace("%", "%%"), metavar="VALUE")
     return parse
+
+
+def _default(field: msgspec.structs.FieldInfo) -> str:
+    return "made at start" if field.default is msgspec.NODEFAULT else repr(field.default)
 
 
 def load(kind: type[C], prefix: str, prog: str, argv: Sequence[str], env: Mapping[str, str]) -> C:

@@ -15,7 +15,9 @@ def configure(service: str, level: str = "info", json: bool | None = None) -> Lo
     """Set up logging for this process. `json` None: JSON lines unless stderr is a terminal."""
     lines = json if json is not None else not sys.stderr.isatty()
     render: structlog.typing.Processor = (
-        structlog.processors.JSONRenderer() if lines else structlog.dev.ConsoleRenderer()
+        structlog.processors.JSONRenderer()
+        if lines
+        else structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)  # no locals in logs
     )
     structlog.configure(
         processors=[

@@ -10,14 +10,15 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from typing import Any, Protocol, TypeVar
 
 from moesaic.shared import config, log
 from moesaic.shared.bus import Bus
 
 C = TypeVar("C", bound=config.Common)
+T = TypeVar("T")
 
 
 class Running(Protocol):
@@ -58,11 +59,21 @@ async def _live(name: str, settings: C, open_service: Open[C], connect: Connect)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    async with connect(name, settings.nats, settings.nats_creds) as bus, open_service(settings, bus) as service:
-        ended = asyncio.create_task(service.wait())
-        stopped = asyncio.create_task(stop.wait())
-        await asyncio.wait((ended, stopped), return_when=asyncio.FIRST_COMPLETED)
-        stopped.cancel()
-        if ended.done():
-            await ended
-        ended.cancel()
+    async with AsyncExitStack() as stack:
+        bus = await _unless(stop, stack.enter_async_context(connect(name, settings.nats, settings.nats_creds)))
+        if bus is not None:
+            async with open_service(settings, bus) as service:
+                await _unless(stop, service.wait())
+
+
+async def _unless(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
+    """What `work` gives; None, and the work cancelled, if `stop` comes first: a bus may be waited for without end."""
+    working = asyncio.create_task(work)
+    stopped = asyncio.create_task(stop.wait())
+    await asyncio.wait((working, stopped), return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()
+    if working.done():
+        return working.result()
+    working.cancel()
+    await asyncio.wait([working])
+    return None

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from moesaic.shared.messages import Sampling, TokenLogprob
 
-
 FLOOR = -9999.0
 """Stands for minus infinity, which JSON cannot say."""
 
