@@ -89,7 +89,8 @@ def reconnection(bus: Bus) -> asyncio.Event:
 
 
 async def soon(work: Awaitable[T]) -> T:
-    return await asyncio.wait_for(work, SECONDS)
+    async with asyncio.timeout(SECONDS):
+        return await work
 
 
 async def until(holds: Callable[[], bool]) -> None:

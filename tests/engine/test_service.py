@@ -251,7 +251,8 @@ async def test_an_engine_whose_name_is_taken_by_another_ends(mesh: Mesh) -> None
         await mesh.serving(0)
         async with mesh.engine(0, 1):
             with pytest.raises(Fatal, match="engine-0"):
-                await asyncio.wait_for(first.wait(), 10)
+                async with asyncio.timeout(10):
+                    await first.wait()
 
 
 async def test_the_models_card_and_tokenizer_are_where_gateways_look(mesh: Mesh) -> None:
@@ -264,7 +265,8 @@ async def test_the_models_card_and_tokenizer_are_where_gateways_look(mesh: Mesh)
                 return decode(entry.value, ModelCard)
             raise AssertionError
 
-        found = await asyncio.wait_for(card(), 5)
+        async with asyncio.timeout(5):
+            found = await card()
         stored = await mesh.bus.get_file(subjects.FILES, found.files["tokenizer.json"])
         assert stored == (TINY / "tokenizer.json").read_bytes()
 

@@ -105,7 +105,8 @@ class Mesh:
             assert time.monotonic() < end, f"{what or condition} did not come; {self.statuses}; {self.events[-5:]}"
             self._news.clear()
             try:
-                await asyncio.wait_for(self._news.wait(), 0.5)
+                async with asyncio.timeout(0.5):
+                    await self._news.wait()
             except TimeoutError:
                 continue
         return result

@@ -35,7 +35,8 @@ class Mesh:
         self.windows.put_nowait(decode(delivery.data, Imbalance))
 
     async def window(self) -> Imbalance:
-        return await asyncio.wait_for(self.windows.get(), 10)
+        async with asyncio.timeout(10):
+            return await self.windows.get()
 
     async def state(self) -> dict[str, Any]:
         answer: dict[str, Any] = orjson.loads(await self.bus.request(subjects.service("moesaic-monitor", "state"), b""))

@@ -37,7 +37,8 @@ class Others:
             self.events.put_nowait(event)
 
     async def event(self, name: PlacementEventName) -> PlacementEvent:
-        event = await asyncio.wait_for(self.events.get(), 10)
+        async with asyncio.timeout(10):
+            event = await self.events.get()
         assert event.event == name
         return event
 

@@ -8,8 +8,11 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import orjson
+
+from moesaic.shared.service import BAD_SETTINGS, CANNOT_GO_ON
 
 PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -18,7 +21,7 @@ BACKOFF_S = (0.2, 5.0)
 """First and longest pause before a start."""
 STEADY_S = 30.0
 """A child that lived this long starts again with the shortest pause."""
-YOUNG_S = 5.0
+YOUNG_S = 10.0
 YOUNG_DEATHS = 3
 """So many deaths in a row, each within YOUNG_S, are no accident."""
 
@@ -56,9 +59,9 @@ class Child:
             lived = time.monotonic() - began
             reason = last_words(self.log)
             young = young + 1 if lived < YOUNG_S else 0
-            if not up() and (status == 2 or reason.final or young >= YOUNG_DEATHS):
-                raise Hopeless(f"{self.name}: {reason.text}")
-            self._tell(f"{self.name} died ({_ending(status)}: {reason.text}); starting it again")
+            if not up() and (status in {BAD_SETTINGS, CANNOT_GO_ON} or young >= YOUNG_DEATHS):
+                raise Hopeless(f"{self.name}: {reason}")
+            self._tell(f"{self.name} died ({_ending(status)}: {reason}); starting it again")
             if lived > STEADY_S:
                 pause = BACKOFF_S[0]
             await asyncio.sleep(pause)
@@ -91,7 +94,8 @@ class Child:
             return
         self._process.terminate()
         try:
-            await asyncio.wait_for(self._gone.wait(), patience_s)
+            async with asyncio.timeout(patience_s):
+                await self._gone.wait()
         except TimeoutError:
             self.kill()
             await self._gone.wait()
@@ -103,29 +107,25 @@ class Child:
             self._process.kill()
 
 
-class LastWords:
-    """What a log's end says. `final`: the service itself said that it cannot go on."""
-
-    def __init__(self, text: str, *, final: bool) -> None:
-        self.text = text
-        self.final = final
-
-
-def last_words(log: Path) -> LastWords:
-    """The reason for an exit from the last line of a log: its JSON fields, else the line."""
+def last_words(log: Path) -> str:
+    """The reason for an exit: of the last error that the end of a log tells, else its last line."""
     try:
         tail = log.read_bytes()[-8192:].decode("utf-8", "replace")
     except OSError:
-        return LastWords("no log", final=False)
-    line = next((line for line in reversed(tail.splitlines()) if line.strip()), "nothing in its log")
+        return "no log"
+    lines = [line.strip() for line in tail.splitlines() if line.strip()]
+    errors = [said for said in map(_said, lines) if said.get("level") in {"error", "critical"}]
+    if errors:
+        return str(errors[-1].get("reason") or errors[-1].get("event"))[:300]
+    return lines[-1][:300] if lines else "nothing in its log"
+
+
+def _said(line: str) -> dict[str, Any]:
     try:
         said = orjson.loads(line)
     except orjson.JSONDecodeError:
-        return LastWords(line.strip()[:300], final=False)
-    if not isinstance(said, dict):
-        return LastWords(line[:300], final=False)
-    text = str(said.get("reason") or said.get("event") or line)
-    return LastWords(text[:300], final=said.get("event") == "cannot go on")
+        return {}
+    return said if isinstance(said, dict) else {}
 
 
 def _ending(status: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 
 import aiohttp
 
@@ -25,7 +25,9 @@ async def wait_ready(nats: str, api: str, monitor: str, model: str, engines: int
     def told(what: str) -> None:
         say(f"  {what:<28} {time.monotonic() - began:5.1f} s")
 
-    async with _telling("nats-server", say), connect("up", nats) as bus:
+    async with AsyncExitStack() as stack:
+        async with _telling("nats-server", say):
+            bus = await stack.enter_async_context(connect("up", nats))
         told("nats-server")
         async with _telling(f"{engines} engine(s)", say):
             generation = await _serving(bus, model, engines)

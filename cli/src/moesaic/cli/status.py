@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from moesaic.cli import meshfile
 from moesaic.cli.errors import Stop
 from moesaic.cli.status_text import render
 from moesaic.shared import log, subjects
-from moesaic.shared.bus import Bus, BusError, Delivery, ServiceError
+from moesaic.shared.bus import Bus, BusDown, BusError, Delivery, ServiceError
 from moesaic.shared.messages import BadMessage, EngineStatus, decode
 from moesaic.shared.nats_bus import connect
 
@@ -46,28 +47,29 @@ def run(args: argparse.Namespace) -> int:
 async def gather(url: str) -> dict[str, Any]:
     """Everything that can be known; what is down is said, not raised."""
     report: dict[str, Any] = {"nats": url, "bus": "down", "serving": False, "groups": {}, "down": ["bus"]}
-    try:
-        async with asyncio.timeout(CONNECT_S + LISTEN_S + 5):
-            await _ask(url, report)
-    except TimeoutError:
-        report["api"] = await _health()
+    async with AsyncExitStack() as stack:
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                bus = await stack.enter_async_context(connect("status", url))
+            await _ask(bus, report)
+        except (TimeoutError, BusDown):
+            report["api"] = await _health()
     report["serving"] = any(
         engine.get("state") == "serving" for group in report["groups"].values() for engine in group["engines"]
     )
     return report
 
 
-async def _ask(url: str, report: dict[str, Any]) -> None:
-    async with connect("status", url) as bus:
-        report["bus"], report["down"] = "up", []
-        monitor, planner = await asyncio.gather(
-            _service(bus, "moesaic-monitor", "state"), _service(bus, "moesaic-planner", "status")
-        )
-        for name, answer in (("monitor", monitor), ("planner", planner)):
-            if answer is None:
-                report["down"].append(name)
-        report["planner"] = planner
-        report["groups"] = monitor["groups"] if monitor else await _heard(bus)
+async def _ask(bus: Bus, report: dict[str, Any]) -> None:
+    report["bus"], report["down"] = "up", []
+    monitor, planner = await asyncio.gather(
+        _service(bus, "moesaic-monitor", "state"), _service(bus, "moesaic-planner", "status")
+    )
+    for name, answer in (("monitor", monitor), ("planner", planner)):
+        if answer is None:
+            report["down"].append(name)
+    report["planner"] = planner
+    report["groups"] = monitor["groups"] if monitor else await _heard(bus)
 
 
 async def _service(bus: Bus, name: str, endpoint: str) -> Any:

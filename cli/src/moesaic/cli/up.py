@@ -149,7 +149,8 @@ class _Up:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._signal)
         lives = [asyncio.create_task(c.run(lambda: self.ready, self._write)) for c in self.children.values()]
-        tasks = {*lives, asyncio.create_task(self._watch())}
+        watch = asyncio.create_task(self._watch())
+        tasks = {*lives, watch}
         stopped = asyncio.create_task(self._stop.wait())
         try:
             while not self._stop.is_set():
@@ -160,6 +161,8 @@ class _Up:
         except Hopeless as error:
             raise Stop(f"{error}\nlogs: {self.state / 'logs'}") from None
         finally:
+            watch.cancel()
+            await asyncio.wait([watch], timeout=1.0)
             await self._down()
             for task in (*tasks, stopped):
                 task.cancel()

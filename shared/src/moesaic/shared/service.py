@@ -21,6 +21,11 @@ C = TypeVar("C", bound=config.Common)
 T = TypeVar("T")
 
 
+BAD_SETTINGS = 2
+CANNOT_GO_ON = 3
+"""Exit statuses after which starting the same again will not help; a crash has 1."""
+
+
 class Running(Protocol):
     """A started service."""
 
@@ -38,19 +43,19 @@ class Fatal(Exception):
 
 
 def run(name: str, kind: type[C], open_service: Open[C], connect: Connect, argv: Sequence[str] | None = None) -> int:
-    """Run a service until SIGTERM or SIGINT. The exit status: 0 stopped, 2 bad settings, 1 could not go on."""
+    """Run a service until SIGTERM or SIGINT. The exit status: 0 stopped, BAD_SETTINGS, or CANNOT_GO_ON."""
     prefix = f"MOESAIC_{name.upper()}"
     try:
         settings = config.load(kind, prefix, f"moesaic-{name}", sys.argv[1:] if argv is None else argv, os.environ)
     except config.ConfigError as error:
         sys.stderr.write(f"moesaic-{name}: {error}\n")
-        return 2
+        return BAD_SETTINGS
     logger = log.configure(name, settings.log_level)
     try:
         asyncio.run(_live(name, settings, open_service, connect))
     except Fatal as error:
         logger.error("cannot go on", reason=str(error))
-        return 1
+        return CANNOT_GO_ON
     return 0
 
 

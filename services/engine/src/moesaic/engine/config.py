@@ -61,7 +61,7 @@ class EngineConfig(config.Common, frozen=True, kw_only=True):
     @property
     def served_as(self) -> str:
         """The model's name on the bus and in the API."""
-        return self.model_name or Path(self.model).resolve().name
+        return self.model_name or Path(self.model).absolute().name
 
     @property
     def group_name(self) -> str:

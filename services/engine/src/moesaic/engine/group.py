@@ -110,7 +110,8 @@ class Membership:
                 self._log.info("the bus is away", reason=str(error))
             wait = SILENT_S / 5 if self.rank is None else 2.0
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._again.wait(), wait)
+                async with asyncio.timeout(wait):
+                    await self._again.wait()
             self._again.clear()
 
     async def _read(self) -> None:

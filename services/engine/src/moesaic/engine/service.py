@@ -265,13 +265,15 @@ class EngineService:
         while True:
             self._outgoing.put_nowait((subjects.status(self._config.engine), encode(self.status())))
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._state_changed.wait(), self._config.status_interval_ms / 1e3)
+                async with asyncio.timeout(self._config.status_interval_ms / 1e3):
+                    await self._state_changed.wait()
             self._state_changed.clear()
 
     async def _say_load(self) -> None:
         while True:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._load_due.wait(), self._config.load_interval_ms / 1e3)
+                async with asyncio.timeout(self._config.load_interval_ms / 1e3):
+                    await self._load_due.wait()
             self._load_due.clear()
             if self.membership.joined:
                 subject = subjects.load(self._config.group_name, self._config.engine)
@@ -397,7 +399,8 @@ class EngineService:
         self._state_changed.set()
         if self._outbox.live() and self.membership.joined:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._quiet.wait(), self._config.drain_s)
+                async with asyncio.timeout(self._config.drain_s):
+                    await self._quiet.wait()
 
 
 def _find(error: BaseException, kind: type[BaseException]) -> BaseException | None:

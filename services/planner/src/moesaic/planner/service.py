@@ -105,7 +105,8 @@ class PlannerService:
             deadlines = [g.rollout.deadline for g in self._work.groups.values() if g.rollout.deadline is not None]
             left = max(0.0, min(deadlines) - time.monotonic()) if deadlines else None
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), left)
+                async with asyncio.timeout(left):
+                    await self._changed.wait()
             self._changed.clear()
             for group in list(self._work.groups.values()):
                 failed = group.on_time(time.monotonic(), now())

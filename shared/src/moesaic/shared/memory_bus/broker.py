@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -68,13 +69,15 @@ class Trail:
 
     subjects: list[str]
     max_bytes: int
-    messages: list[Sent] = field(default_factory=list)
+    messages: deque[Sent] = field(default_factory=deque)
+    size: int = 0
 
     def keep(self, sent: Sent) -> None:
         """Append, and discard the oldest beyond `max_bytes`."""
         self.messages.append(sent)
-        while sum(len(m.data) for m in self.messages) > self.max_bytes:
-            self.messages.pop(0)
+        self.size += len(sent.data)
+        while self.size > self.max_bytes:
+            self.size -= len(self.messages.popleft().data)
 
 
 class MemoryBroker:

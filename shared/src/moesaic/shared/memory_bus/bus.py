@@ -95,7 +95,8 @@ class MemoryBus:
         if not self.broker.send(Sent(subject, data, fill(reply))):
             raise NoResponders(subject)
         try:
-            answer = await asyncio.wait_for(reply, timeout)
+            async with asyncio.timeout(timeout):
+                answer = await reply
         except TimeoutError as error:
             raise RequestTimeout(f"{subject}: no answer in {timeout} s") from error
         if isinstance(answer, ServiceError):

@@ -42,7 +42,8 @@ class Feed:
         """The next message; None: the feed has ended, open another."""
         while True:
             try:
-                message = await asyncio.wait_for(self._received.get(), 3 * HEARTBEAT)
+                async with asyncio.timeout(3 * HEARTBEAT):
+                    message = await self._received.get()
             except TimeoutError:
                 return None
             if message is None:

@@ -20,6 +20,7 @@ from moesaic.shared.nats_bus.connection import CLOSE_SECONDS, FLUSH_SECONDS, Con
 from moesaic.shared.nats_bus.errors import GONE, reason
 
 PING_SECONDS = 5.0
+CANCEL_SECONDS = 0.1
 
 
 class Attached(Protocol):
@@ -100,8 +101,11 @@ class Link:
         if self.connected:
             await self._connection.answers(CLOSE_SECONDS)
         self.up.clear()
-        self._life.cancel()
-        await asyncio.wait([self._life, *self._leaving])
+        while not self._life.done():  # the client's own waits may swallow a cancellation
+            self._life.cancel()
+            await asyncio.wait([self._life], timeout=CANCEL_SECONDS)
+        if self._leaving:
+            await asyncio.wait(self._leaving)
         await self._connection.leave()
 
     async def _live(self) -> None:
