@@ -11,7 +11,7 @@ import pytest
 from moesaic.shared.bus import Bus
 from moesaic.shared.config import Common
 from moesaic.shared.memory_bus import MemoryBus
-from moesaic.shared.service import Fatal, run
+from moesaic.shared.service import CANNOT_GO_ON, Fatal, run
 
 
 class Nothing:
@@ -66,7 +66,7 @@ def test_a_signal_stops_a_service_that_still_waits_for_the_bus() -> None:
 
 def test_a_service_that_cannot_go_on_says_why(capsys: pytest.CaptureFixture[str]) -> None:
     service = Nothing(Fatal("no disk left"))
-    assert run("example", Common, service.opened, memory, []) == 1
+    assert run("example", Common, service.opened, memory, []) == CANNOT_GO_ON
     assert "no disk left" in capsys.readouterr().err
 
 
