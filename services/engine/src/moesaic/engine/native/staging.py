@@ -28,7 +28,7 @@ class Allowance:
         """A step begins: at most `per_step` bytes until the next."""
         with self._changed:
             self._open = False
-            self._left = self._per_step
+            self._left = min(self._per_step, self._left + self._per_step)
             self._changed.notify_all()
 
     def idle(self) -> None:
@@ -46,11 +46,12 @@ class Allowance:
     def spend(self, count: int, cancelled: Callable[[], bool]) -> None:
         """Wait until `count` bytes may be written. Raises Cancelled."""
         with self._changed:
-            # a piece larger than a step's whole allowance is let through alone, and pays with the next steps'
+            # a piece larger than what is left is let through, and paid with the next steps' allowance
             self._changed.wait_for(lambda: self._closed or cancelled() or self._open or self._left > 0)
             if self._closed or cancelled():
                 raise Cancelled
-            self._left -= count
+            if not self._open:
+                self._left -= count
 
     def wake(self) -> None:
         """Let waiters look whether they are cancelled."""
