@@ -37,7 +37,7 @@ def again(asked: Problem, state: State, load: Ints | None = None) -> Problem:
     return Problem(asked.load if load is None else load, state, asked.budget, asked.max_moves)
 
 
-@pytest.mark.parametrize("name", sorted(POLICIES))
+@pytest.mark.parametrize("name", ["static", "greedy"])
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(problems())
 def test_every_placement_is_valid_and_moves_no_more_than_allowed(name: str, asked: Problem) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import AsyncExitStack, suppress
+from typing import TypeVar
 
 import aiohttp
 
@@ -14,44 +15,67 @@ from moesaic.shared.bus import Bus, Delivery
 from moesaic.shared.messages import BadMessage, EngineStatus, decode
 from moesaic.shared.nats_bus import connect
 
+T = TypeVar("T")
+
 TELL_S = 5.0
 POLL_S = 0.1
 
+Say = Callable[[str], None]
 
-async def wait_ready(nats: str, api: str, monitor: str, model: str, engines: int, say: Callable[[str], None]) -> None:
-    """Until the group steps, the API is healthy and the monitor listens. Says each when it is so."""
-    began = time.monotonic()
 
-    def told(what: str) -> None:
-        say(f"  {what:<28} {time.monotonic() - began:5.1f} s")
+async def wait_ready(nats: str, api: str, monitor: str, pids: Callable[[], Collection[int]], say: Say) -> str:
+    """Until the group steps, the API is healthy and the monitor listens. The name of the served model.
 
+    `pids`: the processes of our engines, now; on a server of others there may be more engines. Raises Fatal for a NATS
+    address that is none.
+    """
+    engines = len(pids())
+    wait = _Waits(say)
     async with AsyncExitStack() as stack:
-        async with _telling("nats-server", say):
-            bus = await stack.enter_async_context(connect("up", nats))
-        told("nats-server")
-        async with _telling(f"{engines} engine(s)", say):
-            generation = await _serving(bus, model, engines)
-        told(f"{engines} engine(s), generation {generation}")
-    async with _telling("gateway", say):
-        await _healthy(api)
-    told("gateway")
-    async with _telling("monitor", say):
-        await _healthy(monitor)
-    told("monitor")
+        bus = await wait.until(f"NATS at {nats}", stack.enter_async_context(connect("up", nats)))
+        status = await wait.until(f"{engines} engine(s)", _serving(bus, pids, engines))
+    await wait.until(f"gateway at {api}", _healthy(api))
+    await wait.until(f"monitor at {monitor}", _healthy(monitor))
+    return status.model
 
 
-async def _serving(bus: Bus, model: str, engines: int) -> int:
-    """Until so many engines of the model step in one generation; its number."""
+class _Waits:
+    """Says what has been waited for, and now and then what still is."""
+
+    def __init__(self, say: Say) -> None:
+        self._say = say
+        self._began = time.monotonic()
+
+    async def until(self, what: str, there: Awaitable[T]) -> T:
+        telling = asyncio.create_task(self._tell(what))
+        try:
+            found = await there
+        finally:
+            telling.cancel()
+        self._say(f"  {what:<40} {self._elapsed:6.1f} s")
+        return found
+
+    async def _tell(self, what: str) -> None:
+        while True:
+            await asyncio.sleep(TELL_S)
+            self._say(f"  … still waiting for {what} ({self._elapsed:.0f} s)")
+
+    @property
+    def _elapsed(self) -> float:
+        return time.monotonic() - self._began
+
+
+async def _serving(bus: Bus, pids: Callable[[], Collection[int]], engines: int) -> EngineStatus:
+    """Until so many of these processes step in one generation; what one of them says."""
     newest: dict[str, EngineStatus] = {}
-    formed: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    formed: asyncio.Future[EngineStatus] = asyncio.get_running_loop().create_future()
 
     async def heard(delivery: Delivery) -> None:
         with suppress(BadMessage):
             status = decode(delivery.data, EngineStatus)
-            if status.model == model:
-                newest[status.source.producer] = status
-        serving = [s.generation for s in newest.values() if s.state == "serving"]
-        if len(serving) == engines and len(set(serving)) == 1 and not formed.done():
+            newest[status.source.producer] = status
+        serving = [s for s in newest.values() if s.state == "serving" and s.pid in pids()]
+        if len(serving) == engines and len({s.generation for s in serving}) == 1 and not formed.done():
             formed.set_result(serving[0])
 
     await bus.subscribe(subjects.status(), heard)
@@ -66,25 +90,3 @@ async def _healthy(url: str) -> None:
                     if answer.status == 200:
                         return
             await asyncio.sleep(POLL_S)
-
-
-class _telling:  # noqa: N801  # used like a function
-    """While something is waited for, say so now and then."""
-
-    def __init__(self, what: str, say: Callable[[str], None]) -> None:
-        self._what = what
-        self._say = say
-        self._task: asyncio.Task[None] | None = None
-
-    async def __aenter__(self) -> None:
-        self._task = asyncio.create_task(self._tell())
-
-    async def __aexit__(self, *_: object) -> None:
-        if self._task is not None:
-            self._task.cancel()
-
-    async def _tell(self) -> None:
-        began = time.monotonic()
-        while True:
-            await asyncio.sleep(TELL_S)
-            self._say(f"  … still waiting for {self._what} ({time.monotonic() - began:.0f} s)")

@@ -13,7 +13,10 @@ class PlannerConfig(config.Common, frozen=True, kw_only=True):
     """Decides which rank holds which expert, from what the monitor measures."""
 
     policy: Annotated[
-        str, Meta(description="static: never move; greedy: from the live placement, best relief first")
+        str,
+        Meta(
+            description="static: never move; greedy: from the live placement, best relief first; eplb: DeepSeek's, all anew each time"
+        ),
     ] = "greedy"
     interval_ms: Annotated[int, Meta(description="shortest time between two proposals for a group", ge=0)] = 2000
     min_gain: Annotated[

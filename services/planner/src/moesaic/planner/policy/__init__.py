@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from moesaic.planner.policy.eplb import eplb
 from moesaic.planner.policy.greedy import greedy
 from moesaic.planner.policy.problem import Policy, Problem
 from moesaic.shared.placement import State
@@ -14,4 +15,4 @@ def static(problem: Problem) -> State:
     return problem.live
 
 
-POLICIES: dict[str, Policy] = {"static": static, "greedy": greedy}
+POLICIES: dict[str, Policy] = {"static": static, "eplb": eplb, "greedy": greedy}
