@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from moesaic.cli import load, status, up
 from moesaic.cli.errors import Stop
+from moesaic.shared.service import Fatal
 
 
 def parser() -> argparse.ArgumentParser:
@@ -29,6 +30,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     except Stop as error:
         sys.stderr.write(f"moesaic: {error}\n")
         sys.exit(error.status)
+    except Fatal as error:
+        sys.stderr.write(f"moesaic: {error}\n")
+        sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
 

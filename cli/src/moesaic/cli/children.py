@@ -78,6 +78,8 @@ class Child:
                 start_new_session=True,
                 preexec_fn=_die_with_parent,  # one call of libc, before any thread of the child
             )
+        if self._stopping:  # while it was being started
+            self._process.kill()
         self.pid = self._process.pid
         self.starts += 1
         started()

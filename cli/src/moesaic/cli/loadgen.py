@@ -7,13 +7,14 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
 import orjson
 
 from moesaic.cli.errors import Stop
+from moesaic.cli.figures import Figures, line
 from moesaic.cli.prompts import prompts
 
 
@@ -31,43 +32,14 @@ class Plan:
     concurrency: int
     seed: int = 0
 
+    def seconds_of(self, domain: str) -> float:
+        """How long it has its turns, in all."""
+        return self.seconds * self.domains.count(domain) / len(self.domains)
+
     def domain_at(self, elapsed: float) -> str:
         """The domain whose turn it is."""
         turn = int(elapsed / self.seconds * len(self.domains))
         return self.domains[min(turn, len(self.domains) - 1)]
-
-
-@dataclass
-class Figures:
-    """Of the requests of a while; times in seconds."""
-
-    done: int = 0
-    failed: int = 0
-    tokens: int = 0
-    first: list[float] = field(default_factory=list)
-    between: list[float] = field(default_factory=list)
-    errors: dict[str, int] = field(default_factory=dict)
-
-    def fail(self, error: str) -> None:
-        """Count a failure by its text."""
-        self.failed += 1
-        self.errors[error] = self.errors.get(error, 0) + 1
-
-    def shown(self, seconds: float) -> dict[str, Any]:
-        """As numbers for people and machines."""
-        return {
-            "done": self.done,
-            "failed": self.failed,
-            "tokens_per_second": round(self.tokens / seconds, 1) if seconds else 0.0,
-            "ttft_ms": {"p50": _ms(self.first, 0.5), "p99": _ms(self.first, 0.99)},
-            "itl_ms": {"p50": _ms(self.between, 0.5), "p99": _ms(self.between, 0.99)},
-        }
-
-
-def _ms(values: list[float], share: float) -> float | None:
-    if not values:
-        return None
-    return round(sorted(values)[min(len(values) - 1, int(share * len(values)))] * 1e3, 2)
 
 
 async def drive(plan: Plan, tell: Callable[[str], None] | None) -> dict[str, Any]:
@@ -103,42 +75,44 @@ class _Driver:
         self._places = asyncio.Semaphore(plan.concurrency)
 
     async def run(self) -> dict[str, Any]:
-        """Arrivals until the time is over, then the rest of the streams."""
+        """Arrivals until the time is over, then the rest of the streams. Cut short, it tells what came of it so far."""
         teller = asyncio.create_task(self._tell())
-        streams: set[asyncio.Task[None]] = set()
+        try:
+            await self._arrivals()
+        except asyncio.CancelledError:
+            self._summary()
+            raise
+        finally:
+            teller.cancel()
+        return self._summary()
+
+    async def _arrivals(self) -> None:
         draw = random.Random(self.plan.seed)
         due = 0.0
-        while (due := due + draw.expovariate(self.plan.rate)) < self.plan.seconds:
-            await asyncio.sleep(max(0.0, self.began + due - time.monotonic()))
-            domain = self.plan.domain_at(due)
-            stream = asyncio.create_task(self._request(domain, draw.choice(prompts(domain)), draw.randrange(2**31)))
-            streams.add(stream)
-            stream.add_done_callback(streams.discard)
-        if streams:
-            await asyncio.gather(*streams)
-        teller.cancel()
-        return self._summary()
+        async with asyncio.TaskGroup() as streams:
+            while (due := due + draw.expovariate(self.plan.rate)) < self.plan.seconds:
+                await asyncio.sleep(max(0.0, self.began + due - time.monotonic()))
+                domain = self.plan.domain_at(due)
+                streams.create_task(self._request(domain, draw.choice(prompts(domain)), draw.randrange(2**31)))
 
     def _summary(self) -> dict[str, Any]:
         seconds = time.monotonic() - self.began
         summary = {"model": self.model, "seconds": round(seconds, 1)} | self.total.shown(seconds)
-        summary["domains"] = {
-            name: f.shown(self.plan.seconds / len(self.plan.domains)) for name, f in self.by_domain.items()
-        }
-        summary["errors"] = self.total.errors
+        domains = {name: figures.shown(self.plan.seconds_of(name)) for name, figures in self.by_domain.items()}
         if self.tell is not None:
-            self.tell(f"in all    {_line(self.total.shown(seconds))}")
+            for name, shown in (*domains.items(), ("all", summary)):
+                self.tell(f"in all  {name:<6} {line(shown)}")
             for error, count in self.total.errors.items():
                 self.tell(f"{count} x {error}")
-        return summary
+        return summary | {"domains": domains, "errors": self.total.errors}
 
     async def _request(self, domain: str, prompt: str, seed: int) -> None:
         async with self._places:
             try:
                 await self._stream(domain, prompt, seed)
-            except (aiohttp.ClientError, TimeoutError, _Failed) as error:
+            except (aiohttp.ClientError, TimeoutError, ValueError) as error:
                 for figures in (self.total, self.second, self.by_domain[domain]):
-                    figures.fail(f"{type(error).__name__}: {error}"[:200])
+                    figures.fail((str(error) or type(error).__name__)[:200])
             else:
                 for figures in (self.total, self.second, self.by_domain[domain]):
                     figures.done += 1
@@ -183,7 +157,7 @@ class _Driver:
             figures, self.second = self.second, Figures()
             elapsed = time.monotonic() - self.began
             balance = await self._balance()
-            self.tell(f"{elapsed:5.0f} s  {self.plan.domain_at(elapsed):<6} {_line(figures.shown(1.0))}  {balance}")
+            self.tell(f"{elapsed:5.0f} s  {self.plan.domain_at(elapsed):<6} {line(figures.shown(1.0))}  {balance}")
 
     async def _balance(self) -> str:
         if not self.plan.monitor:
@@ -196,13 +170,5 @@ class _Driver:
         return "monitor silent"
 
 
-class _Failed(Exception):
+class _Failed(ValueError):
     """A request that was not answered as it should."""
-
-
-def _line(shown: dict[str, Any]) -> str:
-    return (
-        f"{shown['done']:4d} done {shown['failed']:2d} failed {shown['tokens_per_second']:7.1f} tok/s"
-        f"  ttft {shown['ttft_ms']['p50'] or 0:6.1f}/{shown['ttft_ms']['p99'] or 0:6.1f} ms"
-        f"  itl {shown['itl_ms']['p50'] or 0:5.1f}/{shown['itl_ms']['p99'] or 0:5.1f} ms"
-    )

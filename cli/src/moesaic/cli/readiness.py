@@ -23,13 +23,14 @@ POLL_S = 0.1
 Say = Callable[[str], None]
 
 
-async def wait_ready(nats: str, api: str, monitor: str, pids: Callable[[], Collection[int]], say: Say) -> str:
+async def wait_ready(
+    nats: str, api: str, monitor: str, engines: int, pids: Callable[[], Collection[int | None]], say: Say
+) -> str:
     """Until the group steps, the API is healthy and the monitor listens. The name of the served model.
 
-    `pids`: the processes of our engines, now; on a server of others there may be more engines. Raises Fatal for a NATS
+    `pids`: the processes of our engines, now; a NATS server of others may know more engines. Raises Fatal for a NATS
     address that is none.
     """
-    engines = len(pids())
     wait = _Waits(say)
     async with AsyncExitStack() as stack:
         bus = await wait.until(f"NATS at {nats}", stack.enter_async_context(connect("up", nats)))
@@ -65,7 +66,7 @@ class _Waits:
         return time.monotonic() - self._began
 
 
-async def _serving(bus: Bus, pids: Callable[[], Collection[int]], engines: int) -> EngineStatus:
+async def _serving(bus: Bus, pids: Callable[[], Collection[int | None]], engines: int) -> EngineStatus:
     """Until so many of these processes step in one generation; what one of them says."""
     newest: dict[str, EngineStatus] = {}
     formed: asyncio.Future[EngineStatus] = asyncio.get_running_loop().create_future()

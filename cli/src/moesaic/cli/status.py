@@ -24,10 +24,23 @@ LISTEN_S = 1.5
 """Engines say how they are more often than that."""
 CONNECT_S = 2.0
 
+EXAMPLES = """\
+examples:
+  moesaic status                                  the mesh of `moesaic up` in this folder or one above it
+  moesaic status --nats nats://10.0.0.5:4222      any other
+  moesaic status --json                           for machines; exit status 0: it serves
+"""
+
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """The command line."""
-    parse = commands.add_parser("status", help="what is where, and how balanced", description=__doc__)
+    parse = commands.add_parser(
+        "status",
+        help="what is where, and how balanced",
+        description=__doc__,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parse.add_argument("--nats", help="URL of the bus (default: MOESAIC_NATS, else the mesh of this folder)")
     parse.add_argument("--json", action="store_true", help="for machines")
     parse.set_defaults(run=run)
@@ -53,9 +66,11 @@ async def gather(url: str) -> dict[str, Any]:
                 bus = await stack.enter_async_context(connect("status", url))
             await _ask(bus, report)
         except (TimeoutError, BusDown):
-            report["api"] = await _health()
+            report |= {"bus": "down", "down": ["bus"], "api": await _health()}
     report["serving"] = any(
-        engine.get("state") == "serving" for group in report["groups"].values() for engine in group["engines"]
+        engine["state"] == "serving" and not engine["silent"]
+        for group in report["groups"].values()
+        for engine in group["engines"]
     )
     return report
 

@@ -7,49 +7,62 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
+
+HOT = 6
+"""Hot experts named."""
+COLUMNS = ("engine", "rank", "state", "running", "waiting", "KV", "step ms", "tokens", "switches", "stall ms")
+WORDS = {"engine", "state"}
+"""Columns that hold no numbers."""
 
 
-def render(report: dict[str, Any], width: int | None = None) -> str:
-    """The report for people; colours only on a terminal."""
-    console = Console(
-        file=io.StringIO(), width=width or max(100, Console().width), force_terminal=Console().is_terminal
-    )
-    console.print(f"bus      {report['nats']} is {report['bus']}", highlight=False)
+def render(report: dict[str, Any], console: Console | None = None) -> str:
+    """The report for people, as the console given (default: stdout's) would show it: colours only on a terminal."""
+    like = console or Console()
+    out = Console(file=io.StringIO(), width=max(100, like.width), force_terminal=like.is_terminal)
+    _say(out, f"bus      {report['nats']} is {report['bus']}", "" if report["bus"] == "up" else "bold red")
     for name in report["down"]:
-        console.print(f"[bold red]{name} is down[/]", highlight=False)
+        if name != "bus":
+            _say(out, f"{name} is down", "bold red")
     if "api" in report:
-        console.print(f"api      {report['api']}", highlight=False)
+        _say(out, f"api      {report['api']}")
     for name, group in report["groups"].items():
-        _group(console, name, group)
-    _planner(console, report.get("planner"))
+        _group(out, name, group)
+    _planner(out, report.get("planner"))
     if not report["groups"] and report["bus"] == "up":
-        console.print("no engine has been heard")
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue().rstrip("\n")
+        _say(out, "no engine has been heard")
+    assert isinstance(out.file, io.StringIO)
+    return out.file.getvalue().rstrip("\n")
 
 
-def _group(console: Console, name: str, group: dict[str, Any]) -> None:
-    console.print(
-        f"\ngroup    [bold]{name}[/]: model {group['model']}, generation {group['generation']}, "
+def _say(out: Console, text: str, style: str = "") -> None:
+    """A line as it is: reasons may hold what looks like markup."""
+    out.print(Text(text, style=style), soft_wrap=True)
+
+
+def _group(out: Console, name: str, group: dict[str, Any]) -> None:
+    _say(out, "")
+    _say(
+        out,
+        f"group    {name}: model {group['model']}, generation {group['generation']}, "
         f"{group['ranks']} rank(s), epoch {group['epoch']}.{group['instalment']}",
-        highlight=False,
+        "bold",
     )
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for column in ("engine", "rank", "state", "running", "waiting", "KV", "step ms", "tokens", "switches", "stall ms"):
-        table.add_column(column, justify="left" if column in {"engine", "state"} else "right")
+    for column in COLUMNS:
+        table.add_column(column, justify="left" if column in WORDS else "right")
     for engine in sorted(group["engines"], key=lambda e: (e["rank"], e["source"]["producer"])):
-        table.add_row(*_engine(engine))
-    console.print(table)
-    window = group.get("window")
-    if window is not None:
-        _window(console, window)
+        table.add_row(*(Text(cell) for cell in _engine(engine)))
+    out.print(table)
+    if group.get("window"):
+        _window(out, group["window"], group.get("balance_recent"))
     if group.get("last_placement"):
-        _placement(console, group["last_placement"])
+        _placement(out, group["last_placement"])
 
 
 def _engine(engine: dict[str, Any]) -> list[str]:
     total = engine["kv_blocks_total"] or 1
-    state = "silent" if engine.get("silent") else engine["state"]
+    state = "silent" if engine["silent"] else engine["state"]
     return [
         engine["source"]["producer"],
         str(engine["rank"]),
@@ -64,41 +77,38 @@ def _engine(engine: dict[str, Any]) -> list[str]:
     ]
 
 
-def _window(console: Console, window: dict[str, Any]) -> None:
+def _window(out: Console, window: dict[str, Any], recent: float | None) -> None:
     for phase, figures in window["phases"].items():
         if figures["balance"] is None:
             continue
-        worst = (
-            ""
-            if figures["worst_layer"] is None
-            else f", worst layer {figures['worst_layer']} {figures['balance_worst']:.3f}"
-        )
-        console.print(
-            f"balance  {phase}: {figures['balance']:.3f} of {figures['balance_best']:.3f} possible (tokens){worst}",
-            highlight=False,
-        )
+        text = f"balance  {phase}: {figures['balance']:.3f} of {figures['balance_best']:.3f} possible (tokens)"
+        if figures["worst_layer"] is not None:
+            text += f", worst layer {figures['worst_layer']} {figures['balance_worst']:.3f}"
+        if phase == "decode" and recent is not None:
+            text += f", recent windows {recent:.3f}"
+        _say(out, text)
     if window["hot"]:
-        hot = ", ".join(f"layer {e['layer']} expert {e['expert']} {e['ratio']:.1f}x" for e in window["hot"][:6])
-        console.print(f"hot      {hot}", highlight=False)
+        hot = (f"layer {e['layer']} expert {e['expert']} {e['ratio']:.1f}x" for e in window["hot"][:HOT])
+        _say(out, f"hot      {', '.join(hot)}")
 
 
-def _placement(console: Console, last: dict[str, Any]) -> None:
+def _placement(out: Console, last: dict[str, Any]) -> None:
     gained = ""
     if last["balance_before"] is not None and last["balance_after"] is not None:
         gained = f": balance {last['balance_before']:.3f} -> {last['balance_after']:.3f} ({last['phase']})"
-    console.print(
+    _say(
+        out,
         f"placed   epoch {last['epoch']}{gained}, {last['moves']} moves, {last['bytes'] / 2**20:.1f} MiB, "
         f"stall {last['stall_ms']:.2f} ms",
-        highlight=False,
     )
     if last.get("reason"):
-        console.print(f"         because {last['reason']}", highlight=False)
+        _say(out, f"         because {last['reason']}")
 
 
-def _planner(console: Console, planner: Any) -> None:
+def _planner(out: Console, planner: Any) -> None:
     for name, group in ((planner or {}).get("groups") or {}).items():
         if not group.get("decisions"):
             continue
         last = group["decisions"][0]  # newest first
         paused = " (paused)" if group.get("paused") else ""
-        console.print(f"planner  {name}{paused}: {last['kind'].replace('_', ' ')}: {last['reason']}", highlight=False)
+        _say(out, f"planner  {name}{paused}: {last['kind'].replace('_', ' ')}: {last['reason']}")
