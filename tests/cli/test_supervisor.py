@@ -42,7 +42,7 @@ async def test_on_a_signal_the_gateway_ends_first_and_nats_last(
     up: list[int | None] = []
 
     async def begin() -> None:
-        await until(lambda: all(child.log.exists() and child.log.read_text() for child in children))
+        await until(lambda: all(child.pid is not None and child.log.read_text() for child in children))
 
     def changed() -> None:
         up.extend(child.pid for child in children)

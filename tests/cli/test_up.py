@@ -90,7 +90,7 @@ def test_it_serves_shows_itself_and_ends_within_five_seconds_on_ctrl_c(up: Up) -
     (group,) = report["groups"].values()
     assert {engine["state"] for engine in group["engines"]} == {"serving"}
     text = up.command("status").stdout
-    assert "engine-0" in text
+    assert "moesaic-tiny-0" in text
     assert "generation" in text
     children = _children(up)
     assert len(children) == 6

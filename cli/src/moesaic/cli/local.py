@@ -78,9 +78,10 @@ def commands(wanted: Wanted) -> list[tuple[str, list[str]]]:
     if wanted.own_nats:
         config = embedded.write_config(wanted.state, _port(wanted.nats))
         found.append(("nats", [str(embedded.binary()), "--config", str(config)]))
-    for rank in range(wanted.engines):
-        name = f"engine-{rank}"
-        found.append((name, _service("engine", [*common, "--engine", name, *each])))
+    model = Path(wanted.model).absolute().name
+    for rank in range(wanted.engines):  # on a NATS server of others no two meshes' engines may have one name
+        engine = f"{model}-{rank}"
+        found.append((f"engine-{rank}", _service("engine", [*common, "--engine", engine, *each])))
     found.append(("monitor", _service("monitor", [*common, "--port", str(_port(wanted.monitor))])))
     found.append(("planner", _service("planner", common)))
     gateway = [*common, "--port", str(_port(wanted.api)), "--drain-s", DRAIN_S]

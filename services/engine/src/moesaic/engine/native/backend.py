@@ -31,8 +31,9 @@ class NativeBackend:
     """See `Backend`."""
 
     def __init__(self, config: EngineConfig) -> None:
-        if config.threads:
-            torch.set_num_threads(config.threads)
+        threads = 1 if config.mode == "exact" else config.threads  # more may split a sum, and so round differently
+        if threads:
+            torch.set_num_threads(threads)
         fabric.prepare_environment(config.host)
         self._config = config
         self._device = devices.choose(config.device)
