@@ -26,7 +26,7 @@ from moesaic.shared.bus import (
 from moesaic.shared.micro import MicroService
 from moesaic.shared.nats_bus import files, headers, kv, trail
 from moesaic.shared.nats_bus.connection import options
-from moesaic.shared.nats_bus.errors import GONE, reason
+from moesaic.shared.nats_bus.errors import GONE, cancellable, reason
 from moesaic.shared.nats_bus.link import Link
 from moesaic.shared.nats_bus.storage import Storage
 from moesaic.shared.nats_bus.subscription import NatsService, NatsSubscription, delivery, served
@@ -109,7 +109,8 @@ class NatsBus:
         headers.check_size(data, self.link.client.max_payload)
         self.link.check()
         try:
-            message = await self.link.client.request(subject, data, timeout=timeout)
+            with cancellable():
+                message = await self.link.client.request(subject, data, timeout=timeout)
         except errors.NoRespondersError as error:
             raise NoResponders(subject) from error
         except errors.TimeoutError as error:

@@ -9,6 +9,8 @@ from typing import Any
 from nats.aio.client import Client
 from nats.errors import Error
 
+from moesaic.shared.nats_bus.errors import cancellable
+
 CONNECT_SECONDS = 5
 RETRY_SECONDS = 0.25
 CLOSE_SECONDS = 1.0
@@ -87,7 +89,8 @@ async def dial(chosen: dict[str, Any], complain: Complain) -> Connection:
     while True:
         connection = Connection()
         try:
-            await connection.client.connect(error_cb=complain, closed_cb=connection.closed, **chosen)
+            with cancellable():
+                await connection.client.connect(error_cb=complain, closed_cb=connection.closed, **chosen)
         except asyncio.CancelledError:
             await connection.leave()
             raise

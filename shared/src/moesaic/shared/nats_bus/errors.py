@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -40,10 +41,27 @@ def reason(error: BaseException | None) -> str:
 
 
 @contextmanager
-def translated(what: str) -> Iterator[None]:
-    """Errors of a JetStream call as BusDown, Missing or BusError."""
+def cancellable() -> Iterator[None]:
+    """Whoever is cancelled within a call of the client stays cancelled.
+
+    The client waits with `asyncio.wait_for`, which before Python 3.12 swallows a cancellation that comes in the same moment
+    as what it waits for; a task in a loop would then never end.
+    """
+    task = asyncio.current_task()
+    before = task.cancelling() if task else 0
     try:
         yield
+    finally:
+        if task and task.cancelling() > before:
+            raise asyncio.CancelledError
+
+
+@contextmanager
+def translated(what: str) -> Iterator[None]:
+    """Errors of a JetStream call as BusDown, Missing or BusError; a cancellation is never lost."""
+    try:
+        with cancellable():
+            yield
     except NotFoundError as error:
         raise (NoStream if error.err_code == STREAM_NOT_FOUND else Missing)(what) from error
     except NoStreamResponseError as error:

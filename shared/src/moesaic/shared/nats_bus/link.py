@@ -17,7 +17,7 @@ from moesaic.shared import log
 from moesaic.shared.bus import BusDown
 from moesaic.shared.inbox import Drops
 from moesaic.shared.nats_bus.connection import CLOSE_SECONDS, FLUSH_SECONDS, Connection, dial
-from moesaic.shared.nats_bus.errors import GONE, reason
+from moesaic.shared.nats_bus.errors import GONE, cancellable, reason
 
 PING_SECONDS = 5.0
 CANCEL_SECONDS = 0.1
@@ -82,14 +82,11 @@ class Link:
         if not self.connected:
             self.unsent += 1
             return
-        task = asyncio.current_task()
-        cancelled = task.cancelling() if task else 0
         try:
-            await self.client.publish(subject, data, headers=headers)
+            with cancellable():
+                await self.client.publish(subject, data, headers=headers)
         except GONE:
             self.unsent += 1
-        if task and task.cancelling() > cancelled:  # the client swallows it where it waits for the socket
-            raise asyncio.CancelledError
 
     async def barrier(self) -> None:
         """Wait until the server has handled what was sent before, a little while at most."""

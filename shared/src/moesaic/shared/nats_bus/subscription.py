@@ -15,6 +15,7 @@ from moesaic.shared.bus import Delivery, ServiceError, TooLarge
 from moesaic.shared.inbox import Inbox
 from moesaic.shared.micro import MicroService, Reply, Take
 from moesaic.shared.nats_bus import headers
+from moesaic.shared.nats_bus.errors import cancellable
 from moesaic.shared.nats_bus.link import Link
 
 
@@ -42,7 +43,8 @@ class NatsSubscription:
         """See Attached."""
         if client is not self._client:
             self._client = client
-            self._raw = await client.subscribe(self._subject, queue=self._queue, cb=self._offer)
+            with cancellable():
+                self._raw = await client.subscribe(self._subject, queue=self._queue, cb=self._offer)
 
     async def close(self) -> None:
         """See Subscription."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Protocol
@@ -140,4 +141,6 @@ def prepare_environment(host: str) -> None:
 
 
 def _line(error: BaseException) -> str:
-    return str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
+    """The first line, without the source position that torch puts before it."""
+    text = re.sub(r"^\[[^\]]*\]\s*", "", str(error).strip())
+    return text.splitlines()[0][:200] if text else type(error).__name__
