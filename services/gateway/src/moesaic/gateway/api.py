@@ -10,12 +10,12 @@ from aiohttp import web
 
 from moesaic.gateway import body, plan, replies
 from moesaic.gateway.admission import Admission
+from moesaic.gateway.catalog import Catalog
 from moesaic.gateway.chat import conversation
 from moesaic.gateway.choice import Delta
 from moesaic.gateway.envelope import REQUEST_ID
 from moesaic.gateway.errors import ApiError, internal
 from moesaic.gateway.generation import Generation, Update
-from moesaic.gateway.library import Library
 from moesaic.gateway.models import Model
 from moesaic.gateway.operations import answer
 from moesaic.gateway.runner import Mesh
@@ -27,9 +27,9 @@ from moesaic.shared import log
 class Api:
     """Handlers of one gateway."""
 
-    def __init__(self, mesh: Mesh, library: Library, admission: Admission) -> None:
+    def __init__(self, mesh: Mesh, catalog: Catalog, admission: Admission) -> None:
         self._mesh = mesh
-        self._library = library
+        self._catalog = catalog
         self._admission = admission
         self._log = log.get("gateway")
 
@@ -43,7 +43,7 @@ class Api:
     async def _chat(self, http: web.Request) -> web.StreamResponse:
         self._admission.check()
         request = body.chat_request(await http.read())
-        model = self._library.find(request.model)
+        model = self._catalog.find(request.model)
         template = model.chat_template
         messages = conversation(request.messages, developer=template.knows_developer)
         text = template.render(messages, request.chat_template_kwargs)
@@ -54,7 +54,7 @@ class Api:
     async def _completion(self, http: web.Request) -> web.StreamResponse:
         self._admission.check()
         request = body.completion_request(await http.read())
-        model = self._library.find(request.model)
+        model = self._catalog.find(request.model)
         prompts = [
             await model.vocabulary.encode(prompt, special=True) if isinstance(prompt, str) else prompt
             for prompt in request.prompts()

@@ -10,8 +10,8 @@ import orjson
 from aiohttp import web
 
 from moesaic.gateway.admission import Admission
+from moesaic.gateway.catalog import Catalog
 from moesaic.gateway.errors import no_such_model, unavailable
-from moesaic.gateway.library import Library
 from moesaic.gateway.runner import Mesh
 from moesaic.shared.messages import ModelCard
 
@@ -21,9 +21,9 @@ VERSION = version("moesaic")
 class Operations:
     """Handlers that only look. `connected`: whether the bus is there."""
 
-    def __init__(self, mesh: Mesh, library: Library, admission: Admission, connected: Callable[[], bool]) -> None:
+    def __init__(self, mesh: Mesh, catalog: Catalog, admission: Admission, connected: Callable[[], bool]) -> None:
         self._mesh = mesh
-        self._library = library
+        self._catalog = catalog
         self._admission = admission
         self._connected = connected
 
@@ -51,7 +51,7 @@ class Operations:
 
     def _served(self) -> list[ModelCard]:
         """Models that an engine has announced since this gateway started: cards outlive their engines."""
-        return [card for card in self._library.cards() if self._mesh.fleet.known(card.model)]
+        return [card for card in self._catalog.cards() if self._mesh.fleet.known(card.model)]
 
     async def _health(self, _http: web.Request) -> web.Response:
         self._admission.check_draining()
@@ -62,7 +62,7 @@ class Operations:
         if not self._connected():
             raise unavailable("the bus is down", "bus_down")
         now = time.monotonic()
-        models = [name for name in self._library.usable() if any(self._mesh.fleet.serving(name, now))]
+        models = [name for name in self._catalog.usable() if any(self._mesh.fleet.serving(name, now))]
         if not models:
             raise unavailable("no engine serves a model now")
         return answer({"status": "ready", "models": models})

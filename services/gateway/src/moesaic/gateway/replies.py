@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -26,7 +27,7 @@ class Reply(Protocol):
         """The answer that is no stream: all deltas of each choice."""
 
 
-class _Base:
+class _Base(ABC):
     object_whole = ""
     object_chunk = ""
 
@@ -59,11 +60,13 @@ class _Base:
             envelope["usage"] = None
         return envelope
 
+    @abstractmethod
     def _streamed(self, update: Update) -> Json:
-        raise NotImplementedError
+        """One update as a choice of a chunk."""
 
+    @abstractmethod
     def _choice(self, index: int, delta: Delta) -> Json:
-        raise NotImplementedError
+        """A whole choice."""
 
     def _ending(self, index: int, delta: Delta) -> Json:
         ending: Json = {"index": index, "finish_reason": delta.finish}

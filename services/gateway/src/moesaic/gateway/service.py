@@ -15,9 +15,9 @@ from aiohttp import web
 
 from moesaic.gateway.admission import Admission
 from moesaic.gateway.api import Api
+from moesaic.gateway.catalog import Catalog
 from moesaic.gateway.config import GatewayConfig
 from moesaic.gateway.envelope import envelope
-from moesaic.gateway.library import Library
 from moesaic.gateway.metrics import Metrics
 from moesaic.gateway.operations import Operations
 from moesaic.gateway.relay import Relay
@@ -54,14 +54,14 @@ async def open_service(config: GatewayConfig, bus: Bus) -> AsyncIterator[Gateway
     name = config.gateway or f"gateway-{secrets.token_hex(4)}"
     relay = Relay(bus, name, fleet, metrics, config.accept_timeout_s)
     mesh = Mesh(relay, fleet, metrics, config, name)
-    library = Library(bus)
+    catalog = Catalog(bus)
     admission = Admission(config.max_open, metrics)
     app = web.Application(middlewares=[envelope(metrics)], client_max_size=config.body_limit_kb * 1024)
-    app.add_routes(Api(mesh, library, admission).routes())
-    app.add_routes(Operations(mesh, library, admission, lambda: bus.connected).routes())
+    app.add_routes(Api(mesh, catalog, admission).routes())
+    app.add_routes(Operations(mesh, catalog, admission, lambda: bus.connected).routes())
     async with relay.listening(), _listening(app, config, name) as service, asyncio.TaskGroup() as tasks:
         background = [
-            tasks.create_task(library.watch()),
+            tasks.create_task(catalog.watch()),
             tasks.create_task(relay.send_cancels()),
             tasks.create_task(_look(relay, config.check_s)),
         ]

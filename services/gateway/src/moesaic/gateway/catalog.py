@@ -15,7 +15,7 @@ RETRY_S = 2.0
 """After a failure of the bus that no reconnect follows."""
 
 
-class Library:
+class Catalog:
     """What is known of each model. A model whose files are bad is kept with the reason."""
 
     def __init__(self, bus: Bus) -> None:
