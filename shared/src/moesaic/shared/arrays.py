@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 
 from moesaic.shared.messages import BadMessage, IntArray
 
 Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+Bytes = npt.NDArray[np.uint8]
 
 
 def pack(array: npt.ArrayLike) -> IntArray:
@@ -21,7 +26,7 @@ def pack(array: npt.ArrayLike) -> IntArray:
 def unpack(packed: IntArray) -> Ints:
     """The array as int64. Raises BadMessage where shape and bytes disagree."""
     values = np.frombuffer(packed.data, dtype=f"<i{packed.width}") if len(packed.data) % packed.width == 0 else None
-    if values is None or any(n < 0 for n in packed.shape) or values.size != int(np.prod(packed.shape, dtype=np.int64)):
+    if values is None or any(n < 0 for n in packed.shape) or values.size != math.prod(packed.shape):
         raise BadMessage(
             f"array of shape {packed.shape} and width {packed.width} does not fit {len(packed.data)} bytes"
         )
