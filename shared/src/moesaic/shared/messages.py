@@ -216,6 +216,8 @@ class PhaseLoad(Part, frozen=True, kw_only=True):
     tokens: IntArray
     active_steps: IntArray
     executed_steps: int
+    executed_us: int = 0
+    """Microseconds that these steps took on this engine, waiting for the others included."""
     executed_tokens: IntArray
     executed_experts: IntArray
     cost_total: IntArray
@@ -224,6 +226,9 @@ class PhaseLoad(Part, frozen=True, kw_only=True):
     """Sum over steps of the busiest rank's cost `[L]`."""
     cost_best: IntArray
     """Sum over steps of the busiest rank's cost if whole tokens were spread evenly (best EP) `[L]`."""
+    timing: tuple[float, ...] = ()
+    """What this rank's experts took, for fitting a cost model: upper triangle, row by row, of the sums of products of
+    (1, active experts, tokens, ms), one term per layer and step since boot; empty where it is not measured."""
 
 
 class Load(Part, frozen=True, kw_only=True, tag="load.v1", tag_field="type"):
@@ -310,6 +315,10 @@ class PhaseWindow(Part, frozen=True, kw_only=True):
     tokens: IntArray
     """Routed tokens `[L, E]`, all engines together."""
     active_steps: IntArray
+    step_ms: float | None = None
+    """Mean time of a step under the placement of the window."""
+    timing: tuple[float, ...] = ()
+    """As in `PhaseLoad`, of all engines, in this window."""
     balance: float | None
     balance_best: float | None
     """The bound: the same routes, each step's whole tokens spread evenly over the ranks."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Mapping
 
 import numpy as np
@@ -18,7 +19,9 @@ class _PhaseCounters:
         self.tokens = np.zeros((layers, experts), dtype=np.int64)
         self.active_steps = np.zeros((layers, experts), dtype=np.int64)
         self.executed_steps = 0
+        self.executed_us = 0
         self.executed = np.zeros((5, layers), dtype=np.int64)  # tokens, experts, cost total, max, best
+        self.timing = np.zeros((4, 4))
 
     def packed(self) -> PhaseLoad:
         tokens, experts, total, most, best = (pack(row) for row in self.executed)
@@ -27,11 +30,13 @@ class _PhaseCounters:
             tokens=pack(self.tokens),
             active_steps=pack(self.active_steps),
             executed_steps=self.executed_steps,
+            executed_us=self.executed_us,
             executed_tokens=tokens,
             executed_experts=experts,
             cost_total=total,
             cost_max=most,
             cost_best=best,
+            timing=tuple(self.timing[np.triu_indices(4)].tolist()) if self.timing[0, 0] else (),
         )
 
 
@@ -51,6 +56,8 @@ class Counters:
         self._decode = np.zeros(0, dtype=bool)
         self._step: dict[Phase, Ints] = {}
         self._done = np.zeros((5, layers), dtype=np.int64)
+        self._began = 0.0
+        self._timed: list[tuple[float, float, float, float]] = []
 
     def placed(self, generation: int, epoch: int, instalment: int) -> None:
         """From now on steps run under this placement: what was executed under another says nothing about it."""
@@ -58,6 +65,7 @@ class Counters:
             self._key = (generation, epoch, instalment)
             for counters in self._phases.values():
                 counters.executed_steps = 0
+                counters.executed_us = 0
                 counters.executed = np.zeros_like(counters.executed)
 
     def begin(self, phase: Phase, decode: np.ndarray) -> None:
@@ -66,6 +74,8 @@ class Counters:
         self._decode = decode
         self._step = {p: np.zeros((self._layers, self._experts), dtype=np.int64) for p in PHASES}
         self._done = np.zeros((5, self._layers), dtype=np.int64)
+        self._began = time.perf_counter()
+        self._timed = []
 
     def routed(self, layer: int, routes: Ints) -> None:
         """This rank's own tokens' experts `[T, K]`."""
@@ -79,8 +89,13 @@ class Counters:
         best = -(-total // tokens_by_rank.size)
         self._done[:, layer] = (tokens_by_rank[rank], experts_here, total, tokens_by_rank.max(), best)
 
+    def timed(self, experts: int, tokens: int, seconds: float) -> None:
+        """How long this rank's experts of one layer took."""
+        self._timed.append((1.0, experts, tokens, seconds * 1e3))
+
     def end(self) -> None:
         """The step is done: add it."""
+        took = round((time.perf_counter() - self._began) * 1e6)
         with self._lock:
             for phase, counts in self._step.items():
                 if counts.any():
@@ -91,6 +106,10 @@ class Counters:
             executed = self._phases[self._phase]
             executed.executed_steps += 1
             executed.executed += self._done
+            executed.executed_us += took
+            if self._timed:
+                rows = np.array(self._timed)
+                executed.timing += rows.T @ rows
 
     def snapshot(self) -> LoadSnapshot:
         """Everything up to the last finished step."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from moesaic.shared.arrays import Ints, unpack
+from moesaic.shared.arrays import Floats, Ints, unpack
 from moesaic.shared.messages import PHASES, BadMessage, IntArray, Load, Phase, PhaseLoad
 
+TIMING = 10
+"""Numbers of `PhaseLoad.timing`."""
 Shape = tuple[int, int]
 """(MoE layers, experts)."""
 Key = tuple[int, int, int]
@@ -18,15 +20,21 @@ Key = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Routed:
-    """Which experts this engine's own tokens took: `tokens`, `active_steps` `[L, E]`."""
+    """Which experts this engine's own tokens took: `tokens`, `active_steps` `[L, E]`; `timing [10]` as in `PhaseLoad`."""
 
     steps: int
     tokens: Ints
     active_steps: Ints
+    timing: Floats = field(default_factory=lambda: np.zeros(TIMING))
 
     def minus(self, other: Routed) -> Routed:
         """What came since."""
-        return Routed(self.steps - other.steps, self.tokens - other.tokens, self.active_steps - other.active_steps)
+        return Routed(
+            self.steps - other.steps,
+            self.tokens - other.tokens,
+            self.active_steps - other.active_steps,
+            self.timing - other.timing,
+        )
 
     @property
     def sound(self) -> bool:
@@ -36,9 +44,10 @@ class Routed:
 
 @dataclass(frozen=True)
 class Executed:
-    """What the whole group computed, in tokens: `total`, `most`, `best` `[L]`, sums over steps."""
+    """What the whole group computed, in tokens: `total`, `most`, `best` `[L]`, sums over steps; `us` they took."""
 
     steps: int
+    us: int
     total: Ints
     most: Ints
     best: Ints
@@ -46,13 +55,17 @@ class Executed:
     def minus(self, other: Executed) -> Executed:
         """What came since, under the same placement."""
         return Executed(
-            self.steps - other.steps, self.total - other.total, self.most - other.most, self.best - other.best
+            self.steps - other.steps,
+            self.us - other.us,
+            self.total - other.total,
+            self.most - other.most,
+            self.best - other.best,
         )
 
     @property
     def sound(self) -> bool:
         """No count is negative."""
-        return self.steps >= 0 and all(bool((a >= 0).all()) for a in (self.total, self.most, self.best))
+        return min(self.steps, self.us) >= 0 and all(bool((a >= 0).all()) for a in (self.total, self.most, self.best))
 
 
 @dataclass(frozen=True)
@@ -129,14 +142,24 @@ def _shape(load: Load) -> Shape:
 def _phase(load: PhaseLoad, shape: Shape) -> PhaseCounts:
     layers = shape[:1]
     return PhaseCounts(
-        Routed(load.steps, _array(load.tokens, shape), _array(load.active_steps, shape)),
+        Routed(load.steps, _array(load.tokens, shape), _array(load.active_steps, shape), _timing(load)),
         Executed(
             load.executed_steps,
+            load.executed_us,
             _array(load.cost_total, layers),
             _array(load.cost_max, layers),
             _array(load.cost_best, layers),
         ),
     )
+
+
+def _timing(load: PhaseLoad) -> Floats:
+    if not load.timing:
+        return np.zeros(TIMING)
+    timing = np.array(load.timing, dtype=np.float64)
+    if timing.shape != (TIMING,) or not np.isfinite(timing).all():
+        raise BadMessage(f"timing has {timing.size} numbers instead of {TIMING}, or some that are none")
+    return timing
 
 
 def _array(packed: IntArray, shape: tuple[int, ...]) -> Ints:
@@ -151,4 +174,4 @@ def _no_routes(shape: Shape) -> Routed:
 
 def _nothing_executed(shape: Shape) -> Executed:
     none = np.zeros(shape[0], dtype=np.int64)
-    return Executed(0, none, none, none)
+    return Executed(0, 0, none, none, none)

@@ -46,10 +46,13 @@ def _worked(window: Window, phase: Phase) -> bool:
 def _phase(window: Window, phase: Phase) -> PhaseWindow:
     routed = window.routed[phase]
     was, best = now_and_best(window.executed[phase], window.ranks)
+    executed = window.executed[phase]
     return PhaseWindow(
         steps=routed.steps,
         tokens=pack(routed.tokens),
         active_steps=pack(routed.active_steps),
+        step_ms=executed.us / executed.steps / 1e3 if executed.steps else None,
+        timing=tuple(routed.timing.tolist()) if routed.timing.any() else (),
         balance=was.mean,
         balance_best=best.mean,
         balance_worst=was.worst,

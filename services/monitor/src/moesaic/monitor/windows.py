@@ -144,7 +144,12 @@ def _added(counts: list[PhaseCounts]) -> Routed:
     total = counts[0].routed
     for one in counts[1:]:
         r = one.routed
-        total = Routed(max(total.steps, r.steps), total.tokens + r.tokens, total.active_steps + r.active_steps)
+        total = Routed(
+            max(total.steps, r.steps),
+            total.tokens + r.tokens,
+            total.active_steps + r.active_steps,
+            total.timing + r.timing,
+        )
     return total
 
 

@@ -6,6 +6,8 @@ another word; each computes its share, and one exchange brings the results home.
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -51,9 +53,13 @@ class PlacedExperts:
         own = slice(int(self._starts[rank]), int(self._starts[rank + 1]))
         self._counters.routed(moe_layer, routes[own])
         by_rank = np.bincount(ranks_of.reshape(-1), minlength=self._fabric.ranks)
-        self._counters.executed(moe_layer, by_rank, rank, np.unique(here).size)
+        active = np.unique(here).size
+        self._counters.executed(moe_layer, by_rank, rank, active)
 
+        began = time.perf_counter()
         computed = self._compute(everyone, mine // top_k, table.slot_of[here])
+        if computed.device.type == "cpu":  # elsewhere the work is only queued by now
+            self._counters.timed(active, here.size, time.perf_counter() - began)
         home = np.searchsorted(self._starts, mine // top_k, side="right") - 1
         to = ranks_of[own].reshape(-1)
         send = np.bincount(home, minlength=self._fabric.ranks).tolist()
