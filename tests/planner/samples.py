@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from moesaic.planner.policy import Problem
 from moesaic.shared.arrays import Ints, pack
 from moesaic.shared.messages import Group, Imbalance, Member, PhaseWindow, Source
 from moesaic.shared.placement import in_order, used
@@ -54,13 +53,23 @@ def skewed(hot: int = 0, *, layers: int = LAYERS, experts: int = EXPERTS, scale:
 
 
 def window(
-    tokens: Ints, seq: int, *, epoch: int = 0, instalment: int = 0, generation: int = 1, digest: str = "m"
+    tokens: Ints,
+    seq: int,
+    *,
+    epoch: int = 0,
+    instalment: int = 0,
+    generation: int = 1,
+    digest: str = "m",
+    step_ms: float | None = None,
+    timing: tuple[float, ...] = (),
 ) -> Imbalance:
     """One second of load."""
     decode = PhaseWindow(
         steps=1,
         tokens=pack(tokens),
         active_steps=pack(np.minimum(tokens, 1)),
+        step_ms=step_ms,
+        timing=timing,
         balance=None,
         balance_best=None,
         balance_worst=None,
@@ -79,10 +88,3 @@ def window(
         engines=("e0", "e1"),
         phases={"decode": decode},
     )
-
-
-def problem(load: Ints, *, ranks: int, extra: int, max_moves: int = 1000) -> Problem:
-    """From the default placement, with `extra` slots per rank beyond what it uses."""
-    layers, experts = load.shape
-    live = in_order(layers, experts, ranks)
-    return Problem(load, live, tuple(used(live, rank) + extra for rank in range(ranks)), max_moves)

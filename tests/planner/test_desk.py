@@ -8,7 +8,7 @@ from moesaic.shared.bus import ServiceError
 from moesaic.shared.memory_bus import MemoryBroker
 from moesaic.shared.placement import in_order
 from planner.mesh import CONFIG, Others, planning
-from planner.samples import skewed
+from planner.samples import record, skewed
 
 PATIENT = msgspec.structs.replace(CONFIG, interval_ms=600_000, min_tokens=1e9)
 
@@ -88,3 +88,43 @@ async def test_a_bucket_that_lost_its_state_is_noticed_and_written_anew() -> Non
         with pytest.raises(ServiceError, match="Conflict"):
             await others.ask("roll_back")
         assert (await others.ask("roll_back"))["content_of"] == 0
+
+
+async def test_orders_are_kept_and_shown_and_taken_back() -> None:
+    broker, roomy = MemoryBroker(), record(ranks=3, extra=8)
+    async with planning(broker, PATIENT, group=roomy) as others:
+        await others.ask("pin", layer=1, expert=7, rank=0)
+        shown = await others.ask("forbid", rank=1)  # pinned to rank 0 only
+        assert shown == {"group": "g", "pinned": [{"layer": 1, "expert": 7, "rank": 0}], "forbidden": [1]}
+    async with planning(broker, PATIENT, group=roomy) as others:
+        group = (await others.ask("status"))["groups"]["g"]
+        assert (group["forbidden"], len(group["pinned"])) == ([1], 1)
+        await others.ask("allow", rank=1)
+        shown = await others.ask("unpin", layer=1, expert=7, rank=0)
+        assert (shown["pinned"], shown["forbidden"]) == ([], [])
+
+
+async def test_a_pinned_copy_comes_without_any_load() -> None:
+    async with planning(MemoryBroker()) as others:
+        await others.ask("pin", layer=1, expert=7, rank=0)
+        await others.event("proposed")
+        _, placement = await others.stored()
+        assert 7 in placement.layers[1].experts[0]
+
+
+async def test_orders_that_make_no_sense_are_refused() -> None:
+    async with planning(MemoryBroker(), PATIENT) as others:
+        wrong = [
+            ("pin", {"layer": 2, "expert": 0, "rank": 0}, "layer is from 0 to 1, not 2"),
+            ("pin", {"layer": 0, "expert": 0}, "name layer, expert and rank"),
+            ("unpin", {"layer": 0, "expert": 0, "rank": 0}, "is not pinned"),
+            ("forbid", {"rank": 5}, "name a rank from 0 to 1"),
+            ("allow", {"rank": 1}, "is not forbidden"),
+        ]
+        for endpoint, order, text in wrong:
+            with pytest.raises(ServiceError, match=text):
+                await others.ask(endpoint, **order)
+        await others.form(record(extra=0))
+        await others.until(lambda shown: shown["budget"] == [8, 8])
+        with pytest.raises(ServiceError, match="do not fit in the 8 slots"):
+            await others.ask("forbid", rank=0)

@@ -128,7 +128,7 @@ async def test_planning_goes_on_after_the_bus_was_away() -> None:
 
 
 async def test_an_unknown_policy_is_one_clear_error() -> None:
-    with pytest.raises(Fatal, match=r"no policy 'best', there are eplb, greedy, static"):
+    with pytest.raises(Fatal, match=r"no policy 'best', there are eplb, omni, static"):
         async with open_service(PlannerConfig(policy="best"), MemoryBus()):
             pass
 

@@ -7,16 +7,19 @@ gain are not in the way; only what would be invalid is.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
+import numpy as np
 
 from moesaic.planner.config import PlannerConfig
 from moesaic.planner.gate import Terms, Verdict, judge
 from moesaic.planner.group import Failed, GroupPlanner
 from moesaic.planner.journal import Kind
-from moesaic.planner.policy import Problem
-from moesaic.planner.proposal import Expected, Proposal, Question, expected, instalments
+from moesaic.planner.layout import hold_of
+from moesaic.planner.policy import Hold, Problem, ProblemError, check
+from moesaic.planner.predict import drawn
+from moesaic.planner.proposal import Expected, Proposal, Question, expected, instalments, target_of
 from moesaic.shared.messages import Forecast, Placement
 from moesaic.shared.placement import PlacementError, State
 
@@ -48,8 +51,24 @@ def question(group: GroupPlanner, now: float, wall: float, *, forced: bool) -> Q
     assert load is not None
     assert state is not None
     group.asked_at = now
-    problem = Problem(load.counts(), state, record.budget, group.config.max_moves)
-    return Question(problem, record, group.live.epoch, group.live.latest, load.domain)
+    hold = hold_of(state, record.experts)
+    wishes = group.wishes.within(*hold.shape)
+    try:
+        problem = Problem(
+            load=load.per_step(),
+            live=hold,
+            slots=np.array(record.budget, dtype=np.int64),
+            cost=group.cost(),
+            active=load.active(),
+            max_moves=group.config.max_moves or None,
+            may=wishes.may(hold.shape),
+            pinned=wishes.must(hold.shape),
+            topology=group.topology(),
+        )
+    except ProblemError as error:
+        return _noted(group, No("impossible", str(error)), wall)
+    steps = drawn(problem.load, spread=load.spread())
+    return Question(problem, state, steps, record, group.live.epoch, group.live.latest, load.domain)
 
 
 def _cannot(group: GroupPlanner) -> No | None:
@@ -62,9 +81,20 @@ def _cannot(group: GroupPlanner) -> No | None:
     if live.unknown is not None or live.state(live.epoch) is None:
         epoch = live.epoch if live.unknown is None else live.unknown
         return No("live_unknown", f"the content of live epoch {epoch} is not known")
-    if group.load is None or not group.load.counts().any():
+    if group.load is None or not (group.load.seen > 0 or group.wishes):
         return No("load_unknown", "no load has been seen")
     return None
+
+
+def due(group: GroupPlanner) -> bool:
+    """Whether what is live breaks an order, so that something has to move whatever it gains."""
+    record, state = group.live.record, group.live.state(group.live.epoch)
+    if record is None or state is None or not group.wishes:
+        return False
+    hold = hold_of(state, record.experts)
+    wishes = group.wishes.within(*hold.shape)
+    may, must = wishes.may(hold.shape), wishes.must(hold.shape)
+    return bool((may is not None and (hold & ~may).any()) or (must is not None and (must & ~hold).any()))
 
 
 def _under_way(group: GroupPlanner) -> No | None:
@@ -77,7 +107,7 @@ def _should_not(group: GroupPlanner, now: float) -> No | None:
     assert load is not None
     if group.paused:
         return No("paused", "paused by hand")
-    if not load.enough:
+    if not load.enough and not due(group):
         return No("few_tokens", f"{load.seen:.1f} tokens per expert, {config.min_tokens:g} are needed")
     if now - group.asked_at < config.interval_ms / 1e3:
         return No("too_soon", f"less than {config.interval_ms} ms after the last plan")
@@ -85,40 +115,48 @@ def _should_not(group: GroupPlanner, now: float) -> No | None:
     return No("on_the_way", busy) if busy else None
 
 
-def draft(group: GroupPlanner, asked: Question, target: State, now: float, wall: float) -> Draft | No:
-    """The policy's target as a placement, checked and judged."""
+def draft(group: GroupPlanner, asked: Question, hold: Hold, now: float, wall: float) -> Draft | No:
+    """The policy's answer as a placement, checked and judged."""
     record, live = group.live.record, group.live
     moved_on = record is None or record.generation != asked.record.generation
     if moved_on or (live.epoch, live.latest) != (asked.epoch, asked.latest):
         return _noted(group, No("overtaken", "the group has changed meanwhile"), wall)
-    if target == asked.problem.live:
+    try:
+        check(asked.problem, hold)
+    except ProblemError as error:
+        return _invalid(group, str(error), wall)
+    if (hold == asked.problem.live).all():
         return _noted(group, No("best_already", "the policy finds nothing better"), wall)
     try:
-        proposal, outcome = _propose(group, asked, target, wall)
+        proposal, outcome = _propose(group, asked, hold, wall)
     except PlacementError as error:
-        group.invalid += 1
-        reason = f"policy {group.config.policy!r} made an invalid placement: {error}"
-        return _noted(group, No("invalid", reason), wall)
+        return _invalid(group, str(error), wall)
     at, domain = group.placed
     settled_for = now - at if domain == asked.domain else math.inf
-    verdict = judge(outcome.now, outcome.then, outcome.bytes, _terms(group.config), settled_for)
+    verdict = judge(
+        outcome.now, outcome.then, outcome.moving_s, proposal.instalments, _terms(group.config), settled_for
+    )
+    if not verdict.go and due(group):
+        verdict = replace(verdict, go=True, reason="what is live breaks an order")
     return Draft(proposal, outcome, verdict)
 
 
-def answer(
-    group: GroupPlanner, asked: Question, target: State, now: float, wall: float, *, forced: bool
-) -> Proposal | No:
+def answer(group: GroupPlanner, asked: Question, hold: Hold, now: float, wall: float, *, forced: bool) -> Proposal | No:
     """What to store, if anything."""
-    made = draft(group, asked, target, now, wall)
+    made = draft(group, asked, hold, now, wall)
     if isinstance(made, No) or made.verdict.go or forced:
         return made if isinstance(made, No) else made.proposal
     return _noted(group, No("not_worth", made.verdict.reason), wall, made.expected.forecast)
 
 
-def _propose(group: GroupPlanner, asked: Question, target: State, wall: float) -> tuple[Proposal, Expected]:
-    placement = _placement(group, target, group.config.policy, wall)
-    instalments(asked.problem.live, placement, asked.record)  # raises before anything is computed from it
-    outcome = expected(asked, target)
+def _invalid(group: GroupPlanner, why: str, wall: float) -> No:
+    group.invalid += 1
+    return _noted(group, No("invalid", f"policy {group.config.policy!r} made an invalid placement: {why}"), wall)
+
+
+def _propose(group: GroupPlanner, asked: Question, hold: Hold, wall: float) -> tuple[Proposal, Expected]:
+    placement = _placement(group, target_of(asked.problem, hold), group.config.policy, wall)
+    outcome = expected(asked, hold, group.topology())
     now, then = outcome.now.balance, outcome.then.balance
     placement = msgspec.structs.replace(
         placement,
@@ -126,7 +164,7 @@ def _propose(group: GroupPlanner, asked: Question, target: State, wall: float) -
         forecast=outcome.forecast,
         reason=f"balance {now:.3f} to {then:.3f} with {outcome.moves} copies",
     )
-    steps = instalments(asked.problem.live, placement, asked.record)
+    steps = instalments(asked.live, placement, asked.record)
     return Proposal(placement, asked.latest, asked.epoch, steps, asked.domain), outcome
 
 
@@ -157,7 +195,7 @@ def way_back(group: GroupPlanner, failed: Failed, wall: float) -> Proposal | Non
 
 
 def _terms(config: PlannerConfig) -> Terms:
-    return Terms(config.min_gain, config.settle_s, config.horizon_s, config.move_mb_per_s * 1e6)
+    return Terms(config.min_gain, config.settle_s, config.horizon_s, config.drag, config.stall_ms / 1e3)
 
 
 def _noted(group: GroupPlanner, no: No, wall: float, forecast: Forecast | None = None) -> No:

@@ -11,8 +11,8 @@ import orjson
 from moesaic.planner import decide
 from moesaic.planner.decide import No
 from moesaic.planner.group import GroupPlanner
-from moesaic.planner.policy import Problem
-from moesaic.planner.proposal import Proposal
+from moesaic.planner.proposal import Proposal, Question
+from moesaic.planner.wishes import Wishes
 from moesaic.shared.bus import Endpoint, ServiceError
 from moesaic.shared.placement import State, holds, used
 
@@ -27,6 +27,9 @@ class Order(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     group: str = ""
     epoch: int | None = None
+    layer: int | None = None
+    expert: int | None = None
+    rank: int | None = None
 
 
 class Acting(Protocol):
@@ -39,11 +42,14 @@ class Acting(Protocol):
     async def plan(self, group: GroupPlanner) -> tuple[Proposal, int] | No:
         """Plan now and store; the placement and its epoch."""
 
-    async def dry_run(self, group: GroupPlanner) -> tuple[decide.Draft, Problem] | No:
+    async def dry_run(self, group: GroupPlanner) -> tuple[decide.Draft, Question] | No:
         """Plan now and store nothing."""
 
     async def pause(self, group: GroupPlanner, *, paused: bool) -> None:
         """Stop or go on planning by itself."""
+
+    async def order(self, group: GroupPlanner, wishes: Wishes, what: str) -> None:
+        """Keep to these wishes from now on."""
 
     async def roll_back(self, group: GroupPlanner, epoch: int) -> int | No:
         """Store an epoch's content again; the new epoch."""
@@ -70,6 +76,10 @@ class Desk:
             "pause": self.pause,
             "resume": self.resume,
             "roll_back": self.roll_back,
+            "pin": self.pin,
+            "unpin": self.unpin,
+            "forbid": self.forbid,
+            "allow": self.allow,
         }
 
     async def status(self, data: bytes) -> bytes:
@@ -96,15 +106,15 @@ class Desk:
         made = await self._acting.dry_run(group)
         if isinstance(made, No):
             return orjson.dumps({"group": group.name, "moves": [], "reason": _harmless(made), "forecast": None})
-        draft, problem = made
+        draft, asked = made
         target = draft.proposal.placement.layers
         answer = {
             "group": group.name,
             "would_move": draft.verdict.go,
             "reason": draft.verdict.reason,
             "forecast": msgspec.to_builtins(draft.expected.forecast),
-            "moves": _copies(problem.live, target),
-            "removes": _copies(target, problem.live),
+            "moves": _copies(asked.live, target),
+            "removes": _copies(target, asked.live),
         }
         return orjson.dumps(answer)
 
@@ -137,6 +147,70 @@ class Desk:
             raise ServiceError(409, done.reason)
         return orjson.dumps({"group": group.name, "epoch": done, "content_of": epoch})
 
+    async def pin(self, data: bytes) -> bytes:
+        """An expert of a layer must have a copy on a rank."""
+        group, where = self._copy(data)
+        wishes = Wishes(group.wishes.pinned | {where}, group.wishes.forbidden)
+        if where[2] in wishes.forbidden:
+            raise ServiceError(409, f"rank {where[2]} must be empty")
+        return await self._ordered(group, wishes, "pin layer {} expert {} to rank {}".format(*where))
+
+    async def unpin(self, data: bytes) -> bytes:
+        """That is no order any more."""
+        group, where = self._copy(data)
+        if where not in group.wishes.pinned:
+            raise ServiceError(404, "layer {} expert {} is not pinned to rank {}".format(*where))
+        wishes = Wishes(group.wishes.pinned - {where}, group.wishes.forbidden)
+        return await self._ordered(group, wishes, "unpin layer {} expert {} from rank {}".format(*where))
+
+    async def forbid(self, data: bytes) -> bytes:
+        """A rank must give up all its experts."""
+        group, rank = self._rank(data)
+        wishes = Wishes(group.wishes.pinned, group.wishes.forbidden | {rank})
+        if any(pinned == rank for _, _, pinned in wishes.pinned):
+            raise ServiceError(409, f"experts are pinned to rank {rank}")
+        record = group.live.record
+        assert record is not None
+        left = sum(slots for r, slots in enumerate(record.budget) if r not in wishes.forbidden)
+        if left < record.layers * record.experts:
+            raise ServiceError(
+                409, f"{record.layers * record.experts} experts do not fit in the {left} slots that are left"
+            )
+        return await self._ordered(group, wishes, f"keep rank {rank} empty")
+
+    async def allow(self, data: bytes) -> bytes:
+        """A rank may hold experts again."""
+        group, rank = self._rank(data)
+        if rank not in group.wishes.forbidden:
+            raise ServiceError(404, f"rank {rank} is not forbidden")
+        wishes = Wishes(group.wishes.pinned, group.wishes.forbidden - {rank})
+        return await self._ordered(group, wishes, f"use rank {rank} again")
+
+    async def _ordered(self, group: GroupPlanner, wishes: Wishes, what: str) -> bytes:
+        await self._acting.order(group, wishes, what)
+        return orjson.dumps({"group": group.name} | _wishes(group))
+
+    def _copy(self, data: bytes) -> tuple[GroupPlanner, tuple[int, int, int]]:
+        order = _order(data)
+        group = self._group(order.group)
+        record = group.live.record
+        if order.layer is None or order.expert is None or order.rank is None:
+            raise ServiceError(400, "name layer, expert and rank")
+        where = (order.layer, order.expert, order.rank)
+        shape = (record.layers, record.experts, record.size) if record else (0, 0, 0)
+        for name, value, end in zip(("layer", "expert", "rank"), where, shape, strict=True):
+            if not 0 <= value < end:
+                raise ServiceError(400, f"{name} is from 0 to {end - 1}, not {value}")
+        return group, where
+
+    def _rank(self, data: bytes) -> tuple[GroupPlanner, int]:
+        order = _order(data)
+        group = self._group(order.group)
+        size = group.live.record.size if group.live.record else 0
+        if order.rank is None or not 0 <= order.rank < size:
+            raise ServiceError(400, f"name a rank from 0 to {size - 1}")
+        return group, order.rank
+
     def _group(self, name: str) -> GroupPlanner:
         groups = self._acting.groups
         if name:
@@ -166,6 +240,18 @@ def _copies(live: State, target: State) -> list[dict[str, int]]:
     return [{"layer": layer, "rank": rank, "expert": expert} for layer, rank, expert in new]
 
 
+def _cost(group: GroupPlanner) -> dict[str, Any] | None:
+    if group.live.record is None or not group.live.record.formed:
+        return None
+    cost = group.cost()
+    return {"unit": cost.unit, "fixed": cost.fixed, "expert": cost.expert, "token": cost.token}
+
+
+def _wishes(group: GroupPlanner) -> dict[str, Any]:
+    pinned = [{"layer": i, "expert": e, "rank": r} for i, e, r in sorted(group.wishes.pinned)]
+    return {"pinned": pinned, "forbidden": sorted(group.wishes.forbidden)}
+
+
 def _shown(group: GroupPlanner, now: float) -> dict[str, Any]:
     record, live, load = group.live.record, group.live, group.load
     state = live.state(live.epoch)
@@ -186,6 +272,9 @@ def _shown(group: GroupPlanner, now: float) -> dict[str, Any]:
         "tokens_per_expert": round(load.seen, 3) if load else 0.0,
         "similarity": load.similarity() if load else None,
         "domain": load.domain if load else 0,
+        "forecast": {"best": load.best, "errors": {k: round(v, 4) for k, v in load.scores.items()}} if load else None,
+        "cost": _cost(group),
+        "trial": group.trial.epoch,
         "invalid": group.invalid,
         "decisions": group.journal.shown(),
-    }
+    } | _wishes(group)

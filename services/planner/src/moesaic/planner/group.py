@@ -11,17 +11,24 @@ from dataclasses import dataclass
 import numpy as np
 
 from moesaic.planner.config import PlannerConfig
+from moesaic.planner.cost import Cost, Fit
+from moesaic.planner.forecast import Forecast, Memory
 from moesaic.planner.journal import Decision, Journal, Kind
 from moesaic.planner.live import Live
-from moesaic.planner.load import Load, Memory
+from moesaic.planner.measured import Trial, Window
 from moesaic.planner.memory import Remembered, keep, recall
 from moesaic.planner.proposal import Proposal, instalments
 from moesaic.planner.rollout import OnTheWay, Rollout
-from moesaic.shared.arrays import unpack
+from moesaic.planner.topology import Topology
+from moesaic.planner.wishes import Wishes
+from moesaic.shared import messages
+from moesaic.shared.arrays import Ints, unpack
 from moesaic.shared.log import Log
-from moesaic.shared.messages import BadMessage, Forecast, Group, Imbalance, Placement, PlacementEvent
+from moesaic.shared.messages import BadMessage, Group, Imbalance, IntArray, Placement, PlacementEvent
 from moesaic.shared.placement import PlacementError
 
+FADING = 0.99
+"""Of earlier timings, per window."""
 COPIES = 1 << 20
 """More experts than that in a group are taken for nonsense."""
 
@@ -41,14 +48,19 @@ class GroupPlanner:
         self.name = name
         self.config = config
         self.live = Live()
-        self.load: Load | None = None
+        self.load: Forecast | None = None
         self.rollout = Rollout(config.timeout_s)
         self.journal = Journal(log)
+        self.trial = Trial(config.worse, config.trial_windows)
+        self.timings: dict[str, Fit] = {}
+        """What experts took, by phase."""
+        self.wishes = Wishes()
         self.paused = False
         self.invalid = 0
         """Targets of the policy that were no valid placement."""
         self._memory = Memory(config.fast_s, config.slow_s, config.same_domain, config.min_tokens)
         self._heard: dict[str, int] = {}
+        self._going_back = False
         self.asked_at = -math.inf
         """When the policy was asked last."""
         self.placed: tuple[float, int] = (-math.inf, 0)
@@ -61,10 +73,12 @@ class GroupPlanner:
         before = self.live.record
         same_model = before is not None and _model(before) == _model(record)
         if not same_model:
-            self.load = Load(self._memory, record.layers, record.experts)
+            self.load = Forecast(self._memory, record.layers, record.experts)
+            self.timings = {}
         if before is None or not same_model or before.generation != record.generation:
             self.live.begin(record)
             self.rollout.start_over()
+            self.trial.stop()
         else:
             self.live.update(record)
         if remembered is not None and before is None:
@@ -72,7 +86,8 @@ class GroupPlanner:
 
     def _remember(self, remembered: Remembered, record: Group) -> None:
         self.paused = remembered.paused
-        self.load = Load.remembered(self._memory, recall(remembered, record))
+        self.wishes = Wishes(frozenset(remembered.pinned), frozenset(remembered.forbidden))
+        self.load = Forecast.remembered(self._memory, recall(remembered, record))
         inferred, self.live.settled = self.live.settled, []
         for epoch in (*remembered.settled, *inferred):
             self.live.settle(epoch)
@@ -96,24 +111,47 @@ class GroupPlanner:
                 steps = 1  # the engines will refuse it, and say why
         self.rollout.stored(OnTheWay(epoch, self.live.epoch, steps, self.domain, now))
 
-    def on_imbalance(self, window: Imbalance, now: float) -> None:
-        """A load window. Raises BadMessage where it is not of this group's model."""
+    def on_imbalance(self, window: Imbalance, now: float, wall: float) -> Failed | None:
+        """A load window; what failed, where it shows that steps are slower than before the last placement.
+
+        Raises BadMessage where it is not of this group's model.
+        """
         record = self.live.record
         if record is None or self.load is None or window.model_digest != record.model_digest:
             raise BadMessage(
                 f"a window of model {window.model_digest[:64]!r}, which group {self.name!r} does not serve"
             )
         if self._heard.get(window.source.boot, 0) >= window.source.seq:
-            return
-        tokens = np.zeros((record.layers, record.experts), dtype=np.int64)
-        for phase in window.phases.values():
-            counts = unpack(phase.tokens)
-            if counts.shape != tokens.shape or (counts < 0).any():
-                raise BadMessage(f"tokens of shape {counts.shape} instead of {tokens.shape}, or negative")
-            tokens += counts
+            return None
+        shape = (record.layers, record.experts)
+        tokens, active, steps = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64), 0
+        for name, phase in window.phases.items():
+            tokens += _counts(phase.tokens, shape)
+            active += _counts(phase.active_steps, shape)
+            steps += phase.steps
+            if phase.timing:
+                fit = self.timings.setdefault(name, Fit())
+                fit.sums = FADING * fit.sums + Fit.of(phase.timing).sums
         self._heard = {**dict(list(self._heard.items())[-15:]), window.source.boot: window.source.seq}
-        self.load.add(tokens, window.end - window.begin)
+        self.load.add(tokens, window.end - window.begin, steps, active)
         self._runs(window.generation, window.epoch, window.instalment, 0, now)
+        return self._measure(window, now, wall)
+
+    def _measure(self, window: Imbalance, now: float, wall: float) -> Failed | None:
+        decode = window.phases.get("decode")
+        if decode is None or decode.step_ms is None or not decode.steps or window.epoch != self.live.epoch:
+            return None
+        finding = self.trial.add(
+            window.epoch, Window(float(unpack(decode.tokens).sum()) / decode.steps, decode.step_ms)
+        )
+        if finding is None:
+            return None
+        self.note("slower" if finding.slower else "kept", str(finding), wall, epoch=finding.epoch)
+        before = self.live.before(finding.epoch)
+        if not finding.slower or before is None:
+            return None
+        self.rollout.failed(now)
+        return Failed(OnTheWay(finding.epoch, before, 1, self.domain, now), f"epoch {finding.epoch}: {finding}")
 
     def _runs(self, generation: int, epoch: int, instalment: int, instalments: int, now: float) -> None:
         """An engine runs instalment k of n (n 0: it does not tell); instalment 0: its generation began with it."""
@@ -134,8 +172,11 @@ class GroupPlanner:
     def _settled(self, epoch: int, now: float) -> None:
         if self.live.settled and self.live.settled[-1] == epoch:
             return
+        began = bool(self.live.settled) and not self._going_back
         self.live.settle(epoch)
         self.placed = (now, self.domain)
+        if began and self.live.before(epoch) is not None:
+            self.trial.begin(epoch)
 
     def on_event(self, event: PlacementEvent, now: float, wall: float) -> Failed | None:
         """A line of the audit trail; what failed, where it says so of the placement on its way."""
@@ -169,6 +210,7 @@ class GroupPlanner:
         self.live.stored(epoch, proposal.placement)
         kind: Kind = "rolled_back" if proposal.going_back else "proposed"
         self.note(kind, proposal.placement.reason, wall, proposal.placement.forecast, epoch)
+        self._going_back = proposal.going_back
         if self.live.epoch < epoch:  # else committed before we were told that it is stored
             way = OnTheWay(epoch, proposal.before, proposal.instalments, proposal.domain, now, proposal.going_back)
             self.rollout.stored(way)
@@ -179,6 +221,26 @@ class GroupPlanner:
     def domain(self) -> int:
         """Of the load."""
         return self.load.domain if self.load else 0
+
+    def topology(self) -> Topology:
+        """Of the ranks, by the nodes that they name."""
+        record = self.live.record
+        assert record is not None
+        gb = 1e9
+        return Topology.named(
+            [member.node for member in record.members],
+            self.config.inside_gb_per_s * gb,
+            self.config.across_gb_per_s * gb,
+        )
+
+    def cost(self) -> Cost:
+        """What a step costs: as measured, where that is wanted and was; else tokens."""
+        record = self.live.record
+        assert record is not None
+        speed = np.array([member.speed for member in record.members], dtype=np.float64)
+        fit = self.timings.get("decode")
+        fitted = fit.solve(speed) if self.config.cost == "fitted" and fit is not None else None
+        return fitted or Cost(speed)
 
     def remembered(self, wall: float) -> Remembered | None:
         """What should survive a restart."""
@@ -191,14 +253,23 @@ class GroupPlanner:
             slow=keep(self.load.slow),
             settled=tuple(self.live.settled),
             paused=self.paused,
+            pinned=tuple(sorted(self.wishes.pinned)),
+            forbidden=tuple(sorted(self.wishes.forbidden)),
             at=wall,
         )
 
     def note(
-        self, kind: Kind, reason: str, wall: float, forecast: Forecast | None = None, epoch: int | None = None
+        self, kind: Kind, reason: str, wall: float, forecast: messages.Forecast | None = None, epoch: int | None = None
     ) -> None:
         """A decision; without an epoch it is about the live one."""
         self.journal.add(Decision(kind, reason, wall, self.live.epoch if epoch is None else epoch, forecast))
+
+
+def _counts(packed: IntArray, shape: tuple[int, int]) -> Ints:
+    counts = unpack(packed)
+    if counts.shape != shape or (counts < 0).any():
+        raise BadMessage(f"counts of shape {counts.shape} instead of {shape}, or negative")
+    return counts
 
 
 def check_record(record: Group) -> None:

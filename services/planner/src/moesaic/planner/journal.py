@@ -17,8 +17,11 @@ Kind = Literal[
     "proposed",
     "rolled_back",
     "committed",
+    "kept",
+    "slower",
     "refused",
     "timed_out",
+    "ordered",
     "paused",
     "resumed",
     "invalid",
@@ -28,6 +31,7 @@ Kind = Literal[
     "one_rank",
     "live_unknown",
     "load_unknown",
+    "impossible",
     "few_tokens",
     "too_soon",
     "on_the_way",
@@ -42,6 +46,7 @@ QUIET: frozenset[Kind] = frozenset(
         "one_rank",
         "live_unknown",
         "load_unknown",
+        "impossible",
         "few_tokens",
         "too_soon",
         "on_the_way",
@@ -52,7 +57,7 @@ QUIET: frozenset[Kind] = frozenset(
 )
 """Decisions not to move: logged for debugging only."""
 
-LOUD: frozenset[Kind] = frozenset({"refused", "timed_out", "invalid", "not_stored"})
+LOUD: frozenset[Kind] = frozenset({"slower", "refused", "timed_out", "invalid", "not_stored"})
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from moesaic.planner.load import Floats
-from moesaic.shared.arrays import pack, unpack
+from moesaic.shared.arrays import Floats, pack, unpack
 from moesaic.shared.messages import BadMessage, Group, IntArray, Part
 
 SCALE = 16
@@ -21,6 +20,10 @@ class Remembered(Part, frozen=True, kw_only=True, tag="planner_state.v1", tag_fi
     settled: tuple[int, ...] = ()
     """Epochs that were live, oldest first; their content is in the placements' bucket."""
     paused: bool = False
+    pinned: tuple[tuple[int, int, int], ...] = ()
+    """Copies (layer, expert, rank) that must stay."""
+    forbidden: tuple[int, ...] = ()
+    """Ranks that must be empty."""
     at: float = 0.0
 
 

@@ -6,17 +6,26 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from moesaic.planner.policy import Problem
-from moesaic.planner.predict import Outlook, outlook
+from moesaic.planner.layout import state_of
+from moesaic.planner.policy import Hold, Problem
+from moesaic.planner.predict import Outlook, outlook, shared_out
+from moesaic.planner.topology import Topology, moving_s
+from moesaic.shared.arrays import Ints
+from moesaic.shared.dispatch import Prices
 from moesaic.shared.messages import Forecast, Group, Placement
-from moesaic.shared.placement import State, check, moves, path
+from moesaic.shared.placement import State, check, path
 
 
 @dataclass(frozen=True)
 class Question:
-    """A policy's problem, and the circumstances under which its answer still holds."""
+    """A policy's problem, and the circumstances under which its answer still holds.
+
+    `steps [S, L, E]`: drawn steps on which live placement and answer are compared.
+    """
 
     problem: Problem
+    live: State
+    steps: Ints
     record: Group
     epoch: int
     latest: int
@@ -37,12 +46,13 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Expected:
-    """What a target would do."""
+    """What a target would do. `moving_s`: how long the busiest rank receives."""
 
     now: Outlook
     then: Outlook
     moves: int
     bytes: int
+    moving_s: float
 
     @property
     def forecast(self) -> Forecast:
@@ -61,16 +71,22 @@ class Expected:
         return tuple(int(layer) for layer in np.argsort(-gain, kind="stable") if gain[layer] > 0)
 
 
-def expected(question: Question, target: State) -> Expected:
-    """What the target would do to the question's load."""
+def expected(question: Question, hold: Hold, topology: Topology) -> Expected:
+    """What an answer would do to the question's steps, dispatched by tokens as engines do."""
     problem = question.problem
-    moved = moves(problem.live, target)
-    return Expected(
-        outlook(problem.load, problem.live),
-        outlook(problem.load, target),
-        moved,
-        moved * question.record.slot_bytes,
-    )
+    prices = Prices.tokens(problem.slots.size)
+    outlooks = [
+        outlook(question.steps, held, problem.cost, shared_out(problem.load, held, problem.cost), prices)
+        for held in (problem.live, hold)
+    ]
+    moves = int(np.count_nonzero(hold & ~problem.live))
+    size = question.record.slot_bytes
+    return Expected(outlooks[0], outlooks[1], moves, moves * size, moving_s(problem.live, hold, size, topology))
+
+
+def target_of(problem: Problem, hold: Hold) -> State:
+    """The state for the wire, with the shares that level the expected load."""
+    return state_of(hold, shared_out(problem.load, hold, problem.cost))
 
 
 def instalments(live: State, placement: Placement, record: Group) -> int:

@@ -69,7 +69,7 @@ class Rollout:
         """What was refused, if it was on its way."""
         mine = self.on_the_way
         if mine is not None and mine.epoch == epoch:
-            return self._failed(now)
+            return self.failed(now)
         self._early = {**dict(list(self._early.items())[-15:]), epoch: reason}
         return None
 
@@ -79,10 +79,11 @@ class Rollout:
         if mine is None or due is None or now < due:
             return None
         refusal = self._early.get(mine.epoch)
-        self._failed(now)
+        self.failed(now)
         return mine, f"was refused: {refusal}" if refusal else f"made no progress for {self._timeout_s:g} s"
 
-    def _failed(self, now: float) -> OnTheWay | None:
+    def failed(self, now: float) -> OnTheWay | None:
+        """The placement on its way, or the one that was committed last, did no good: wait, longer each time."""
         failed, self.on_the_way = self.on_the_way, None
         self.failures += 1
         self.not_before = now + min(BACK_OFF_MOST_S, BACK_OFF_S * 2 ** min(16, self.failures - 1))

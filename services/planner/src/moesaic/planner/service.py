@@ -13,8 +13,9 @@ import msgspec
 from moesaic.planner.config import PlannerConfig
 from moesaic.planner.desk import Desk
 from moesaic.planner.group import GroupPlanner, check_record
-from moesaic.planner.policy import POLICIES, Policy
+from moesaic.planner.policy import Policy, named
 from moesaic.planner.store import Store
+from moesaic.planner.warm import warm
 from moesaic.planner.work import Work
 from moesaic.shared import log, subjects
 from moesaic.shared.bus import Bus, BusError, Delivery, Handler, Subscription
@@ -58,7 +59,9 @@ class PlannerService:
     async def _on_imbalance(self, window: Imbalance) -> None:
         group = self._work.groups.get(window.group)
         if group is not None:
-            group.on_imbalance(window, time.monotonic())
+            failed = group.on_imbalance(window, time.monotonic(), now())
+            if failed is not None:
+                await self._work.go_back(group, failed)
             await self._work.consider(group, forced=False)
             await self._store.save(group, time.monotonic())
 
@@ -155,12 +158,15 @@ class PlannerService:
 @asynccontextmanager
 async def open_service(config: PlannerConfig, bus: Bus) -> AsyncIterator[PlannerService]:
     """A started planner; leaving stops it. Raises Fatal."""
-    if config.policy not in POLICIES:
-        raise Fatal(f"no policy {config.policy!r}, there are {', '.join(sorted(POLICIES))}")
+    try:
+        policy = await asyncio.to_thread(named, config.policy)
+    except LookupError as error:
+        raise Fatal(str(error.args[0])) from error
+    await asyncio.to_thread(warm)
     try:
         store = await Store.open(bus, config)
     except BusError as error:
         raise Fatal(f"the bus is not ready: {error}") from error
-    service = PlannerService(config, bus, POLICIES[config.policy], store)
+    service = PlannerService(config, bus, policy, store)
     async with service.running():
         yield service

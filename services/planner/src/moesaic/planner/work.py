@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -11,14 +12,14 @@ from moesaic.planner import decide
 from moesaic.planner.config import PlannerConfig
 from moesaic.planner.decide import No
 from moesaic.planner.group import Failed, GroupPlanner
-from moesaic.planner.policy import Policy, Problem
+from moesaic.planner.policy import Hold, Policy, ProblemError
 from moesaic.planner.proposal import Proposal, Question
 from moesaic.planner.store import Store
+from moesaic.planner.wishes import Wishes
 from moesaic.shared import log
 from moesaic.shared.bus import BusError
 from moesaic.shared.complaints import Complaints
 from moesaic.shared.messages import now
-from moesaic.shared.placement import State
 
 
 class Work:
@@ -57,9 +58,13 @@ class Work:
             proposal = decide.answer(group, asked, target, self.now(), now(), forced=forced)
             return proposal if isinstance(proposal, No) else await self._put(group, proposal)
 
-    async def _ask(self, group: GroupPlanner, asked: Question) -> State | No:
+    async def _ask(self, group: GroupPlanner, asked: Question) -> Hold | No:
         try:
             return await asyncio.to_thread(self._policy, asked.problem)
+        except ProblemError as error:
+            no = No("impossible", str(error))
+            group.note(no.kind, no.reason, now())
+            return no
         except Exception as error:  # noqa: BLE001 - a policy is exchangeable code: its bugs end a plan, not the planner
             self._log.error("policy failed", policy=self._config.policy, exc_info=error)
             group.invalid += 1
@@ -90,7 +95,7 @@ class Work:
         """See Acting."""
         return await self.consider(group, forced=True)
 
-    async def dry_run(self, group: GroupPlanner) -> tuple[decide.Draft, Problem] | No:
+    async def dry_run(self, group: GroupPlanner) -> tuple[decide.Draft, Question] | No:
         """See Acting."""
         async with self._lock(group):
             asked = decide.question(group, self.now(), now(), forced=True)
@@ -100,13 +105,21 @@ class Work:
             if isinstance(target, No):
                 return target
             made = decide.draft(group, asked, target, self.now(), now())
-            return made if isinstance(made, No) else (made, asked.problem)
+            return made if isinstance(made, No) else (made, asked)
 
     async def pause(self, group: GroupPlanner, *, paused: bool) -> None:
         """See Acting."""
         group.paused = paused
         group.note("paused" if paused else "resumed", "by hand", now())
         await self._store.save(group, self.now(), at_once=True)
+
+    async def order(self, group: GroupPlanner, wishes: Wishes, what: str) -> None:
+        """See Acting."""
+        group.wishes = wishes
+        group.note("ordered", what, now())
+        await self._store.save(group, self.now(), at_once=True)
+        group.asked_at = -math.inf
+        await self.consider(group, forced=False)
 
     async def roll_back(self, group: GroupPlanner, epoch: int) -> int | No:
         """See Acting."""
