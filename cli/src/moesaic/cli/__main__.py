@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from moesaic.cli import load, status, up
+from moesaic.cli import load, plan, replay, status, up
 from moesaic.cli.errors import Stop
 from moesaic.shared.service import Fatal
 
@@ -17,7 +17,7 @@ def parser() -> argparse.ArgumentParser:
         prog="moesaic", description="Serve Mixture-of-Experts models whose experts stay balanced while they serve."
     )
     commands = parse.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in (up, status, load):
+    for command in (up, status, load, plan, replay):
         command.add(commands)
     return parse
 
