@@ -40,9 +40,10 @@ def progress(text: str) -> None:
 
 def show(figures: list[Figure], *, as_json: bool) -> None:
     """To stdout."""
+    width = max((34, *(len(f.case) for f in figures)))
     for f in figures:
         if as_json:
             print(json.dumps(asdict(f)))
             continue
         beside = "" if f.peer_value is None else f"   {f.peer}: {f.peer_value:.4g} ({f.value / f.peer_value:.2f}x)"
-        print(f"{f.case:<34} {f.metric:<26} {f.value:10.4g} {f.unit}{beside}")
+        print(f"{f.case:<{width}} {f.metric:<26} {f.value:10.4g} {f.unit}{beside}")
