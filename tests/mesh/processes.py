@@ -32,7 +32,7 @@ T = TypeVar("T")
 class Mesh:
     """Processes by name (`engine-0`, `gateway`, …), and all that is said on the bus."""
 
-    def __init__(self, folder: Path, engines: int, mode: str, **flags: str) -> None:
+    def __init__(self, folder: Path, engines: int, mode: str, extra_slots: int = -1, **flags: str) -> None:
         self.folder = folder
         self.engines = engines
         self.server = NatsServer(folder, max_payload=8 << 20)
@@ -47,6 +47,7 @@ class Mesh:
             f"engine-{i}": common
             | {"model": str(ROOT / "models" / MODEL), "engine": f"engine-{i}", "ranks": str(engines), "threads": "1"}
             | {"mode": mode, "status-interval-ms": "200", "load-interval-ms": "200"}
+            | {"extra-slots": str(extra_slots)}
             for i in range(engines)
         }
         self._flags["gateway"] = common | {"port": "0", "port-file": str(folder / "gateway.port")}
@@ -210,10 +211,10 @@ class Mesh:
 
 @asynccontextmanager
 async def mesh(
-    folder: Path, engines: int, mode: str = "exact", *, balancing: bool = False, **flags: str
+    folder: Path, engines: int, mode: str = "exact", *, balancing: bool = False, extra_slots: int = -1, **flags: str
 ) -> AsyncIterator[Mesh]:
     """A serving mesh; with `balancing`, monitor and planner too."""
-    made = Mesh(folder, engines, mode, **flags)
+    made = Mesh(folder, engines, mode, extra_slots, **flags)
     await asyncio.to_thread(made.server.start)
     try:
         async with connect("test", made.server.url) as made.bus:
