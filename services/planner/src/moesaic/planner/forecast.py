@@ -1,7 +1,7 @@
 """What the experts will be asked for: the forecaster that did best of late, how far it errs, and when the domain has changed.
 
-L layers, E experts. Simple forecasters compete and the best recent one is used, as the combination of forecasts by past
-performance has it (Bates and Granger 1969); the trend is the extrapolation of two exponential averages (Brown 1963).
+L layers, E experts. Simple forecasters compete, and the one with the least recent error is used. The trend is a straight line
+through two exponential averages, each at the mean age of its tokens.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ class _Window:
     """`[L, E]`."""
     active: Floats
     """`[L, E]`: steps in which an expert had tokens."""
+    stepped: Floats
+    """Tokens `[L]` of where the steps are known."""
     seconds: float = 0.0
     steps: float = 0.0
-    stepped: Floats | float = 0.0
-    """Tokens `[L]` of where the steps are known."""
     watched: float = 0.0
     """Steps of where `active` is known."""
 
     @classmethod
     def empty(cls, layers: int, experts: int) -> _Window:
-        return cls(np.zeros((layers, experts)), np.zeros((layers, experts)))
+        return cls(np.zeros((layers, experts)), np.zeros((layers, experts)), np.zeros(layers))
 
     @classmethod
     def of(cls, tokens: npt.ArrayLike, seconds: float, steps: int, active: Ints | None, like: Floats) -> _Window:
@@ -65,9 +65,9 @@ class _Window:
         return cls(
             tokens=counts,
             active=_checked(active, like) if active is not None and known else np.zeros_like(like),
+            stepped=counts.sum(axis=1) * (steps > 0),
             seconds=min(max(0.0, seconds), FOREVER),
             steps=float(steps),
-            stepped=counts.sum(axis=1) if steps else 0.0,
             watched=float(steps) if known else 0.0,
         )
 
@@ -76,9 +76,9 @@ class _Window:
         return _Window(
             tokens=self.tokens * weight + other.tokens,
             active=self.active * weight + other.active,
+            stepped=self.stepped * weight + other.stepped,
             seconds=self.seconds * weight + other.seconds,
             steps=self.steps * weight + other.steps,
-            stepped=self.stepped * weight + other.stepped,
             watched=self.watched * weight + other.watched,
         )
 
@@ -142,7 +142,8 @@ class _Errors:
         prior = PRIOR * layer / self._weight if self._weight > 0 else layer
         whole = self._forecast + prior
         squared = np.divide(self._off + usual * prior, whole, out=np.zeros_like(whole), where=whole > 0)
-        return np.minimum(1.0, np.sqrt(np.log1p(np.maximum(0.0, squared))))
+        sigma: Floats = np.sqrt(np.log1p(np.maximum(0.0, squared)))
+        return np.minimum(sigma, 1.0, out=sigma)
 
 
 class Forecast:
@@ -248,7 +249,7 @@ class Forecast:
         """From the ages of both averages to the middle of the next window, if it is as long as the last: a straight line."""
         apart = self._slow.age - self._fast.age
         ahead = self._fast.age + self._last.seconds / 2
-        return min(STEEPEST, ahead / apart) if apart > 0 and ahead < apart * FOREVER else 0.0
+        return min(STEEPEST, ahead / apart) if apart > 0 else 0.0
 
     def _score(self, window: _Window) -> None:
         """Total variation distance of each forecast from what came, mean over layers weighted by tokens."""
@@ -262,19 +263,27 @@ class Forecast:
 
     def expected(self) -> Floats:
         """Tokens `[L, E]`: shares of the best forecaster, on the scale of the slow counts."""
-        return self._shares()[self.best] * self.slow.sum(axis=1, keepdims=True)
+        return self._scaled(self.slow.sum(axis=1))
 
     def per_step(self) -> Floats:
         """Tokens `[L, E]` per engine step, as many as of late; on the scale of the slow counts where steps are unknown."""
         recent = self._fast.after(self._pending).sum
         if recent.steps <= 0:
             return self.expected()
-        return self._shares()[self.best] * np.reshape(recent.stepped / recent.steps, (-1, 1))
+        return self._scaled(recent.stepped / recent.steps)
+
+    def _scaled(self, tokens: Floats) -> Floats:
+        """The best forecaster's shares of the layers' tokens `[L]`."""
+        scaled: Floats = self._shares()[self.best] * tokens[:, None]
+        return scaled
 
     def active(self) -> Floats | None:
         """Share of steps `[L, E]` in which an expert has tokens, faded like the fast counts; None where unknown."""
         recent = self._fast.after(self._pending).sum
-        return np.minimum(1.0, recent.active / recent.watched) if recent.watched > 0 else None
+        if recent.watched <= 0:
+            return None
+        share: Floats = recent.active / recent.watched
+        return np.minimum(share, 1.0, out=share)
 
     def spread(self) -> Floats:
         """Relative error `[L, E]` of recent forecasts without counting noise: standard deviation of the log ratio, at most 1."""
@@ -323,7 +332,8 @@ def _checked(counts: npt.ArrayLike, like: Floats) -> Floats:
 def _normalised(counts: Floats, otherwise: Floats) -> Floats:
     """Shares `[L, E]`, one per layer in sum; `otherwise` where a layer has no tokens."""
     totals = counts.sum(axis=1, keepdims=True)
-    return np.divide(counts, totals, out=otherwise.copy(), where=totals > 0)
+    shares: Floats = np.divide(counts, totals, out=otherwise.copy(), where=totals > 0)
+    return shares
 
 
 def _correlation(a: Floats, b: Floats) -> float | None:
