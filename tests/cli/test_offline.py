@@ -454,3 +454,12 @@ def test_help_shows_examples_and_formats(command: str, capsys: pytest.CaptureFix
     code, out, _ = moesaic(capsys, command, "--help")
     assert code == 0
     assert all(words in out for words in (f"  moesaic {command} --load ", "OmniPlacement's .npy", "logical_count"))
+
+
+def test_a_reader_that_has_seen_enough_ends_the_command_quietly(load: Path) -> None:
+    command = [sys.executable, "-m", "moesaic.cli", "plan", "--load", str(load), "--ranks", "4", "--slots", "5"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.close()
+    _, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (141, b"")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -15,7 +17,7 @@ def phase(seq: int, tokens: npt.ArrayLike, *, most: int = 10, total: int = 10, s
     """Routed `tokens [L, E]` in `seq` steps; the costs of `steps` executed ones are the same in each layer."""
     routed = np.broadcast_to(np.asarray(tokens), (LAYERS, EXPERTS))
     costs = {"cost_total": total, "cost_max": most, "cost_best": 5 * steps, "executed_tokens": 0, "executed_experts": 0}
-    packed = {name: pack(np.full(LAYERS, value)) for name, value in costs.items()}
+    packed: dict[str, Any] = {name: pack(np.full(LAYERS, value)) for name, value in costs.items()}
     return PhaseLoad(
         steps=seq,
         tokens=pack(routed),

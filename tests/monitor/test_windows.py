@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import numpy as np
 import pytest
@@ -28,7 +30,8 @@ def closed(windows: Windows) -> Window:
 
 def phase_of(layers: int, experts: int) -> PhaseLoad:
     grid, row = pack(np.ones((layers, experts))), pack(np.ones(layers))
-    rows = dict.fromkeys(("executed_tokens", "executed_experts", "cost_total", "cost_max", "cost_best"), row)
+    names = ("executed_tokens", "executed_experts", "cost_total", "cost_max", "cost_best")
+    rows: dict[str, Any] = dict.fromkeys(names, row)
     return PhaseLoad(steps=1, tokens=grid, active_steps=grid, executed_steps=1, **rows)
 
 

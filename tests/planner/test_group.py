@@ -185,7 +185,8 @@ def test_an_answer_to_an_old_question_is_not_used() -> None:
 
 
 def homeless(live: Hold) -> Hold:
-    return live & (np.arange(live.shape[1]) != 3)[None, :, None]
+    left: Hold = live & (np.arange(live.shape[1]) != 3)[None, :, None]
+    return left
 
 
 BROKEN: list[Callable[[Hold], Hold]] = [

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -33,7 +35,8 @@ async def test_from_counters_to_a_placement() -> None:
     broker = MemoryBroker()
     async with planning(broker) as others, open_monitor(MonitorConfig(interval_ms=20), MemoryBus(broker)):
         row, tokens = pack([0, 0]), pack(skewed())
-        rows = dict.fromkeys(("executed_tokens", "executed_experts", "cost_total", "cost_max", "cost_best"), row)
+        names = ("executed_tokens", "executed_experts", "cost_total", "cost_max", "cost_best")
+        rows: dict[str, Any] = dict.fromkeys(names, row)
         counters = PhaseLoad(steps=9, tokens=tokens, active_steps=tokens, executed_steps=0, **rows)
         said = Load(
             source=Source(producer="e0", boot="b", seq=1),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 
@@ -26,7 +27,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run a command; its exit status ends the process."""
     args = parser().parse_args(argv)
     try:
-        sys.exit(args.run(args))
+        status = args.run(args)
+        sys.stdout.flush()
+        sys.exit(status)
     except Stop as error:
         sys.stderr.write(f"moesaic: {error}\n")
         sys.exit(error.status)
@@ -35,6 +38,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
+    except BrokenPipeError:  # the reader, `head` perhaps, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
 
 
 if __name__ == "__main__":
