@@ -9,14 +9,14 @@ from moesaic.planner.measured import FEW, Finding, Trial, Window
 def trial(*before: Window) -> Trial:
     made = Trial(worse=0.15, windows=6)
     for window in before:
-        assert made.add(0, window) is None
+        assert made.add(window) is None
     made.begin(1)
     return made
 
 
-def found(made: Trial, *after: Window, epoch: int = 1) -> Finding | None:
+def found(made: Trial, *after: Window) -> Finding | None:
     for window in after:
-        finding = made.add(epoch, window)
+        finding = made.add(window)
         if finding is not None:
             return finding
     return None
@@ -57,18 +57,24 @@ def test_without_windows_before_there_is_no_finding_and_the_trial_ends() -> None
     assert made.epoch is None
 
 
-def test_windows_of_another_epoch_or_without_steps_do_not_count() -> None:
+def test_windows_without_steps_do_not_count() -> None:
     made = trial(*STEADY)
-    assert found(made, *[Window(100.0, 99.0)] * 40, epoch=2) is None
     assert found(made, *[Window(0.0, 0.0)] * 40) is None
     assert made.epoch == 1
+
+
+def test_a_placement_after_one_that_could_not_be_tried_is_compared_with_it() -> None:
+    made = trial()
+    assert found(made, *STEADY) is None
+    made.begin(2)
+    assert found(made, *[Window(100.0, 20.0)] * 6) is not None
 
 
 def test_what_was_measured_on_trial_is_what_the_next_one_is_compared_with() -> None:
     made = trial(*STEADY)
     found(made, *[Window(100.0, 8.0)] * 6)
     made.begin(2)
-    finding = found(made, *[Window(100.0, 10.0)] * 6, epoch=2)
+    finding = found(made, *[Window(100.0, 10.0)] * 6)
     assert finding is not None
     assert finding.slower
 
@@ -77,7 +83,7 @@ def test_a_new_generation_measures_anew() -> None:
     made = trial(*STEADY)
     made.stop()
     made.begin(2)
-    assert found(made, *[Window(100.0, 99.0)] * 40, epoch=2) is None
+    assert found(made, *[Window(100.0, 99.0)] * 40) is None
 
 
 def test_noise_alone_hardly_ever_takes_a_placement_back() -> None:

@@ -139,11 +139,10 @@ class GroupPlanner:
 
     def _measure(self, window: Imbalance, now: float, wall: float) -> Failed | None:
         decode = window.phases.get("decode")
-        if decode is None or decode.step_ms is None or not decode.steps or window.epoch != self.live.epoch:
+        moving = self.rollout.on_the_way is not None or window.epoch != self.live.epoch
+        if moving or decode is None or decode.step_ms is None or not decode.steps:
             return None
-        finding = self.trial.add(
-            window.epoch, Window(float(unpack(decode.tokens).sum()) / decode.steps, decode.step_ms)
-        )
+        finding = self.trial.add(Window(float(unpack(decode.tokens).sum()) / decode.steps, decode.step_ms))
         if finding is None:
             return None
         self.note("slower" if finding.slower else "kept", str(finding), wall, epoch=finding.epoch)

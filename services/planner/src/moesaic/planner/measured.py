@@ -12,8 +12,10 @@ from statistics import median
 
 import numpy as np
 
-BEFORE = 24
-"""Windows remembered of the placement before."""
+KEPT = 24
+"""Windows remembered of a placement."""
+PATIENCE = 4
+"""A trial ends without a finding after so many times the windows that it needs."""
 FEW = 4
 """Windows that are needed on each side."""
 REACH = 1.3
@@ -48,8 +50,10 @@ class Trial:
     def __init__(self, worse: float, windows: int) -> None:
         self._worse = worse
         self._windows = max(FEW, windows)
-        self._before: deque[Window] = deque(maxlen=BEFORE)
-        self._after: list[Window] = []
+        self._before: list[Window] = []
+        self._now: deque[Window] = deque(maxlen=KEPT)
+        """Under the live placement."""
+        self._comparable: list[Window] = []
         self._left = 0
         self._epoch: int | None = None
 
@@ -59,51 +63,38 @@ class Trial:
         return self._epoch
 
     def begin(self, epoch: int) -> None:
-        """This placement is live from now on."""
-        self._before.extend(self._after)  # an earlier trial that was cut short
-        self._epoch, self._after, self._left = epoch, [], 4 * self._windows
+        """This placement is live from now on; it is tried if enough is known of the one before."""
+        self._before = list(self._now)
+        self._now.clear()
+        self._comparable, self._left = [], PATIENCE * self._windows
+        self._epoch = epoch if len(self._before) >= FEW else None
 
     def stop(self) -> None:
         """The generation has ended: nothing measured so far says anything."""
-        self._before.clear()
-        self._after, self._epoch = [], None
+        self._now.clear()
+        self._epoch = None
 
-    def add(self, epoch: int, window: Window) -> Finding | None:
-        """A window that ran under this placement only; the finding, when there is one."""
+    def add(self, window: Window) -> Finding | None:
+        """A window that ran under the live placement only; the finding, when there is one."""
         if not (window.tokens > 0 and window.ms > 0):
             return None
+        self._now.append(window)
         if self._epoch is None:
-            self._before.append(window)
-            return None
-        if epoch != self._epoch:
             return None
         self._left -= 1
-        if self._comparable(window):
-            self._after.append(window)
-        if len(self._after) < self._windows and self._left > 0:
-            return None
-        return self._find()
-
-    def _comparable(self, window: Window) -> bool:
-        if len(self._before) < FEW:
-            return False
         known = [w.tokens for w in self._before]
-        return min(known) / REACH <= window.tokens <= max(known) * REACH
+        if min(known) / REACH <= window.tokens <= max(known) * REACH:
+            self._comparable.append(window)
+        if len(self._comparable) < self._windows and self._left > 0:
+            return None
+        epoch, self._epoch = self._epoch, None
+        return self._find(epoch) if len(self._comparable) >= FEW else None
 
-    def _find(self) -> Finding | None:
-        epoch, after = self._epoch, self._after
-        assert epoch is not None
-        self._epoch = None
-        finding = None
-        if len(after) >= FEW:
-            ratios = sorted(w.ms / self._expected(w.tokens) for w in after)
-            middle = median(ratios)
-            clear = ratios[len(ratios) // 4] > 1 + self._worse / 2
-            finding = Finding(epoch, middle, len(ratios), slower=middle > 1 + self._worse and clear)
-        self._before.clear()
-        self._before.extend(after)
-        self._after = []
-        return finding
+    def _find(self, epoch: int) -> Finding:
+        ratios = sorted(w.ms / self._expected(w.tokens) for w in self._comparable)
+        middle = median(ratios)
+        clear = ratios[len(ratios) // 4] > 1 + self._worse / 2
+        return Finding(epoch, middle, len(ratios), slower=middle > 1 + self._worse and clear)
 
     def _expected(self, tokens: float) -> float:
         x = np.array([w.tokens for w in self._before])
