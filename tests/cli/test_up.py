@@ -119,6 +119,28 @@ def test_whatever_dies_is_started_again_and_the_mesh_serves_on(up: Up, name: str
     assert f"{name} died (SIGKILL" in up.out.read_text()
 
 
+def test_load_statistics_and_placement_survive_a_restart_of_everything(up: Up) -> None:
+    def told(running: Up) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The group as its engines see it, and as the planner does."""
+        report = orjson.loads(running.command("status", "--json").stdout)
+        planner = (report["planner"] or {}).get("groups", {})
+        return report["groups"].get("moesaic-tiny", {}), planner.get("moesaic-tiny", {})
+
+    up.command("load", "--domains", "zh", "--rate", "8", "--seconds", "4")
+    placed, _ = up.until(lambda: (now := told(up))[0].get("epoch") and now)
+    up.process.send_signal(signal.SIGINT)
+    assert up.process.wait(10) == 0
+    again = Up(up.folder)
+    try:
+        again.until(again.mesh)
+        group, planner = again.until(lambda: all(now := told(again)) and now)
+        assert group["generation"] > placed["generation"]
+        assert group["epoch"] >= placed["epoch"]
+        assert planner["tokens_per_expert"] > 0
+    finally:
+        again.end()
+
+
 def test_the_children_die_with_a_killed_supervisor(up: Up) -> None:
     children = _children(up)
     up.process.kill()
