@@ -126,8 +126,11 @@ def test_load_statistics_and_placement_survive_a_restart_of_everything(up: Up) -
         planner = (report["planner"] or {}).get("groups", {})
         return report["groups"].get("moesaic-tiny", {}), planner.get("moesaic-tiny", {})
 
-    up.command("load", "--domains", "zh", "--rate", "8", "--seconds", "4")
-    placed, _ = up.until(lambda: (now := told(up))[0].get("epoch") and now)
+    def loaded() -> Any:
+        up.command("load", "--domains", "zh", "--rate", "8", "--seconds", "3")
+        return (group := told(up)[0]).get("epoch") and group
+
+    placed = up.until(loaded)
     up.process.send_signal(signal.SIGINT)
     assert up.process.wait(10) == 0
     again = Up(up.folder)
