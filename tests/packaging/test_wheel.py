@@ -49,7 +49,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("portion", PORTIONS)
 def test_every_file_of_a_portion_is_in_the_wheel(wheel: Path, portion: str) -> None:
     source = ROOT / PORTIONS[portion] / "src"
-    files = {f.relative_to(source).as_posix() for f in source.rglob("*") if f.is_file() and "__pycache__" not in f.parts}
+    files = {
+        f.relative_to(source).as_posix() for f in source.rglob("*") if f.is_file() and "__pycache__" not in f.parts
+    }
     assert f"moesaic/{portion}/py.typed" in files
     assert files <= set(zipfile.ZipFile(wheel).namelist())
 

@@ -1,18 +1,17 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moesaic.planner.policy import Problem
-from moesaic.planner.policy.eplb import eplb, replicate
-from moesaic.shared.placement import PlacementError, check_state, hosts, in_order
-
-
-def _problem(load: np.ndarray, ranks: int, slots: int) -> Problem:
-    layers, experts = load.shape
-    return Problem(load, in_order(layers, experts, ranks), (slots * layers,) * ranks, max_moves=1)
+from moesaic.planner.policy import ProblemError, check
+from moesaic.planner.policy.eplb import eplb, pack_groups, replicate
+from moesaic.planner.predict import even
+from moesaic.planner.topology import Groups, Topology
+from planner.problems import even_problem, zipf
 
 
 @settings(max_examples=150, deadline=None, derandomize=True)
@@ -22,29 +21,42 @@ def test_every_placement_is_valid_for_any_sizes_that_hold_the_experts(data: st.D
     slots = -(-experts // ranks) + data.draw(st.integers(0, 4))
     counts = st.lists(st.integers(0, 500), min_size=experts, max_size=experts)
     load = np.array(data.draw(st.lists(counts, min_size=1, max_size=3)))
-    state = eplb(_problem(load, ranks, slots))
-    budget = (slots * len(load),) * ranks
-    check_state(state, layers=len(load), experts=experts, ranks=ranks, slots=budget)
+    asked = even_problem(load, ranks, slots)
+    hold = eplb(asked)
+    check(asked, hold)
+    assert (hold.sum(axis=(1, 2)) == min(slots, experts) * ranks).all()
 
 
 def test_each_further_copy_goes_to_the_most_loaded_copy() -> None:
-    assert replicate(np.array([90, 50, 10]), total=6, most=4).tolist() == [3, 2, 1]
+    assert replicate(np.array([90.0, 50.0, 10.0]), 6, 4).tolist() == [3, 2, 1]
+
+
+def test_no_expert_has_more_copies_than_ranks() -> None:
+    assert replicate(np.array([90.0, 5.0, 1.0]), 6, 2).tolist() == [2, 2, 2]
+
+
+def test_groups_are_packed_heaviest_first_to_the_least_loaded_node() -> None:
+    assert pack_groups(np.array([4.0, 3.0, 2.0, 1.0]), 2).tolist() == [0, 1, 1, 0]
 
 
 def test_it_fits_its_own_window_as_well_as_published() -> None:
-    """32 ranks x 9 slots, 256 experts, Zipf 1.0: .998 with an even split over replicas."""
+    """.998 with an even split over replicas."""
+    asked = even_problem(zipf(layers=4), 32, 9)
+    counts = np.rint(asked.load * 1e6).astype(np.int64)[None]
+    assert even(counts, eplb(asked), asked.cost).balance >= 0.99
+
+
+def test_groups_stay_on_their_nodes() -> None:
     draw = np.random.default_rng(0)
-    zipf = np.minimum(1 / np.arange(1, 257), np.sum(1 / np.arange(1, 257)) / 8)
-    load = np.array([(draw.permutation(zipf) * 1e6).astype(np.int64) for _ in range(2)])
-    for counts, layer in zip(load, eplb(_problem(load, 32, 9)), strict=True):
-        at, _ = hosts(layer, 256)
-        rank_load = np.zeros(32)
-        for expert in range(256):
-            copies = at[expert][at[expert] >= 0]
-            rank_load[copies] += counts[expert] / copies.size
-        assert rank_load.mean() / rank_load.max() > 0.99
+    asked = even_problem(draw.integers(1, 100, (2, 16)), 4, 6)
+    asked = replace(asked, groups=Groups(4, 2), topology=Topology(np.array([0, 0, 1, 1])))
+    hold = eplb(asked)
+    check(asked, hold)
+    nodes = np.stack([hold[:, :, :2].any(axis=2), hold[:, :, 2:].any(axis=2)], axis=2).reshape(2, 4, 4, 2)
+    assert (nodes.any(axis=2).sum(axis=2) == 1).all()
 
 
 def test_too_few_slots_are_told() -> None:
-    with pytest.raises(PlacementError, match="needs 8 slots"):
-        eplb(_problem(np.ones((1, 8), dtype=np.int64), ranks=2, slots=3))
+    asked = even_problem(np.ones((1, 8)), 2, 4)
+    with pytest.raises(ProblemError, match="eplb needs 8 slots per layer, 2 ranks have 3 each"):
+        eplb(replace(asked, slots=np.array([3, 8])))

@@ -45,6 +45,7 @@ class Problem:
 
     def __post_init__(self) -> None:
         self._check_shapes()
+        self._check_masks()
         if not np.isfinite(self.load).all():
             raise ProblemError("a load is not a number, or infinite")
         if (self.load < 0).any() or (self.load > ABSURD).any():
@@ -58,21 +59,33 @@ class Problem:
         self._check_room()
 
     def _check_shapes(self) -> None:
+        if self.live.ndim != 3 or not self.live.size or self.live.dtype != np.bool_:
+            raise ProblemError(f"the live placement is {self.live.dtype} {self.live.shape}, not bool [L, E, R]")
         layers, experts, ranks = self.live.shape
         if self.load.shape != (layers, experts):
             raise ProblemError(f"the load is {self.load.shape}, the live placement {self.live.shape}")
         if self.slots.shape != (ranks,) or self.cost.speed.shape != (ranks,):
             raise ProblemError(f"slots and speeds are needed for {ranks} ranks")
-        for name in ("may", "pinned"):
-            mask = getattr(self, name)
-            if mask is not None and mask.shape != self.live.shape:
-                raise ProblemError(f"{name} is {mask.shape}, the live placement {self.live.shape}")
-        if self.active is not None and self.active.shape != self.load.shape:
-            raise ProblemError(f"active is {self.active.shape}, the load {self.load.shape}")
+        if not np.issubdtype(self.slots.dtype, np.integer):
+            raise ProblemError("slots are whole numbers")
+        if self.max_moves is not None and self.max_moves < 0:
+            raise ProblemError(f"{self.max_moves} moves are less than none")
         if self.topology is not None and self.topology.ranks != ranks:
             raise ProblemError(f"the topology has {self.topology.ranks} ranks, the live placement {ranks}")
         if self.groups is not None and experts % self.groups.count:
             raise ProblemError(f"{experts} experts do not make {self.groups.count} groups")
+
+    def _check_masks(self) -> None:
+        for name in ("may", "pinned"):
+            mask = getattr(self, name)
+            if mask is not None and mask.shape != self.live.shape:
+                raise ProblemError(f"{name} is {mask.shape}, the live placement {self.live.shape}")
+            if mask is not None and mask.dtype != np.bool_:
+                raise ProblemError(f"{name} is {mask.dtype}, not bool")
+        if self.active is not None and self.active.shape != self.load.shape:
+            raise ProblemError(f"active is {self.active.shape}, the load {self.load.shape}")
+        if self.active is not None and not ((self.active >= 0) & (self.active <= 1 + 1e-9)).all():
+            raise ProblemError("active is a share of steps, from 0 to 1")
 
     def _check_room(self) -> None:
         layers, experts, _ = self.live.shape

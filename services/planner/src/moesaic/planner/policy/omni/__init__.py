@@ -18,6 +18,7 @@ import numpy as np
 
 from moesaic.planner.policy.omni.allot import allot, house, needs, rooms
 from moesaic.planner.policy.omni.cells import tied
+from moesaic.planner.policy.omni.homes import homes
 from moesaic.planner.policy.omni.layer import better, strain
 from moesaic.planner.policy.problem import Hold, Problem, ProblemError, check
 from moesaic.planner.predict import MUCH, outlook
@@ -87,7 +88,7 @@ def _with_less(problem: Problem, knobs: Knobs, hold: Hold) -> Hold:
     layers, experts, ranks = problem.shape
     best, cost = hold, _cost(problem, hold, tied=False)
     limit = NO_LIMIT if problem.max_moves is None else max(problem.max_moves, _new(problem.live, hold))
-    for slots in range(int(problem.slots.max()) - 1, layers * experts // ranks - 1, -1):
+    for slots in range(min(int(problem.slots.max()), layers * experts) - 1, layers * experts // ranks - 1, -1):
         less = np.minimum(problem.slots, slots)
         if less.sum() < layers * experts or (problem.pinned is not None and (problem.pinned.sum((0, 1)) > less).any()):
             break
@@ -155,6 +156,16 @@ class _Housed:
 
 
 def _housed(problem: Problem, knobs: Knobs) -> _Housed:
+    housed = _around(problem, knobs, _mask(problem.pinned, problem.live, 0))
+    if housed is None:
+        housed = _around(problem, knobs, homes(problem).view(np.uint8))
+    if housed is None:
+        raise ProblemError("the copies cannot be housed on the ranks where they may be")
+    return housed
+
+
+def _around(problem: Problem, knobs: Knobs, musts: np.ndarray) -> _Housed | None:
+    """Housed around copies `[L, E, R]` that must be there; None where that leaves others without a home."""
     layers, experts, ranks = problem.shape
     work = problem.load * problem.cost.token
     active = np.ones_like(work) if problem.active is None else problem.active
@@ -162,22 +173,28 @@ def _housed(problem: Problem, knobs: Knobs) -> _Housed:
     may = _mask(problem.may, problem.live, 1)
     pin = _mask(problem.pinned, problem.live, 0)
     live = problem.live.view(np.uint8)
-    used = live.sum(axis=1, dtype=np.int64)
+    due, least = np.zeros((layers, ranks), dtype=np.int64), np.zeros(layers, dtype=np.int64)
+    if musts.any():
+        due = musts.sum(axis=1, dtype=np.int64)
+        least = np.maximum(musts.sum(axis=2, dtype=np.int64) - 1, 0).sum(axis=1)
+    used = (live & may | musts).sum(axis=1, dtype=np.int64)
     capacity = may.sum(axis=1, dtype=np.int64)
-    extra = used.sum(axis=1) - experts
+    extra = np.maximum(used.sum(axis=1) - experts, least)
     total = int(np.minimum(problem.slots, capacity.sum(axis=0)).sum()) - layers * experts
+    if least.sum() > total:
+        return None
     while extra.sum() > total:
-        extra[int(np.argmax(extra))] -= 1
+        extra[int(np.argmax(extra - least))] -= 1
     middle = np.maximum(work.sum(axis=1, keepdims=True) / ranks, 1e-300)
     length = int(min(experts * (ranks - 1), 4 * max(1, -(-total // layers)) + ranks))
     linked = np.where(work.any(axis=1), knobs.link * middle[:, 0], 0.0)
     trace = needs(middle * (work / middle) ** knobs.softness, length, ranks, linked)
-    allot(trace, extra, total - int(extra.sum()), knobs.transfer)
-    room = rooms(used, experts + extra, problem.slots, capacity)
+    allot(trace, extra, least, total - int(extra.sum()), knobs.transfer)
+    room = rooms(used, due, experts + extra, problem.slots, capacity)
     hold = live.copy()
     for layer in range(layers):
-        if not house(work[layer], hold[layer], room[layer], may[layer], pin[layer]):
-            raise ProblemError(f"layer {layer} cannot be housed on the ranks where its experts may be")
+        if not house(work[layer], hold[layer], room[layer], may[layer], musts[layer]):
+            return None
     return _Housed(work, fixed, problem.cost.pace, live, hold, room, may, pin)
 
 
@@ -194,7 +211,7 @@ class _Plan:
         limit = NO_LIMIT if problem.max_moves is None else problem.max_moves
         self._housed = _housed(problem, knobs)
         if _new(self._housed.live, self._housed.hold) > limit and _valid(problem, problem.live):
-            self._housed = _housed(problem, replace(knobs, transfer=0.0))  # a layer that gives slots away may have to move
+            self._housed = _housed(problem, replace(knobs, transfer=0.0))  # who gives slots away may have to move
         self._knobs = knobs
         self._kinds = _kinds(problem, self._housed)
         base = self._housed.hold

@@ -55,10 +55,11 @@ def _sink(heap: Ints, per: Floats) -> None:
 
 
 @kernel
-def allot(trace: Floats, extra: Ints, free: int, ratio: float) -> None:
+def allot(trace: Floats, extra: Ints, least: Ints, free: int, ratio: float) -> None:
     """Change `extra [L]`, further copies per layer, in place: give `free` more, then from layer to layer while worth it.
 
     A slot changes hands where the taker's need is more than `ratio` times what the giver's would become; with ratio 0 none.
+    No layer gives so many that fewer than `least [L]` are left to it.
     """
     layers, length = trace.shape
     while free > 0:
@@ -78,7 +79,9 @@ def allot(trace: Floats, extra: Ints, free: int, ratio: float) -> None:
             x = extra[layer]
             if x < length and (taker < 0 or trace[layer, x] > trace[taker, extra[taker]]):
                 taker = layer
-            if x > 0 and (giver < 0 or trace[layer, min(x, length) - 1] < trace[giver, min(extra[giver], length) - 1]):
+            if x > least[layer] and (
+                giver < 0 or trace[layer, min(x, length) - 1] < trace[giver, min(extra[giver], length) - 1]
+            ):
                 giver = layer
         if taker < 0 or giver < 0 or taker == giver:
             break
@@ -89,11 +92,11 @@ def allot(trace: Floats, extra: Ints, free: int, ratio: float) -> None:
 
 
 @kernel
-def rooms(live: Ints, copies: Ints, slots: Ints, capacity: Ints) -> Ints:
+def rooms(live: Ints, due: Ints, copies: Ints, slots: Ints, capacity: Ints) -> Ints:
     """Slots per layer and rank `[L, R]`, `copies [L]` in all, within `slots [R]` and `capacity [L, R]`, near `live [L, R]`.
 
-    First every layer keeps what it has, as far as it is to have as many and the rank has room; then each further slot goes
-    to a rank with room where the layer has least and the rank has most left.
+    First every layer gets what is `due [L, R]`. Then it keeps what it has, as far as it is to have as many and the rank has
+    room; then each further slot goes to a rank with room where the layer has least and the rank has most left.
     """
     layers, ranks = live.shape
     room = np.zeros((layers, ranks), dtype=np.int64)
@@ -101,13 +104,17 @@ def rooms(live: Ints, copies: Ints, slots: Ints, capacity: Ints) -> Ints:
     total = np.zeros(layers, dtype=np.int64)
     for layer in range(layers):
         for r in range(ranks):
-            keep = min(live[layer, r], capacity[layer, r], max(0, left[r]))
-            room[layer, r] = keep
+            room[layer, r] = due[layer, r]
+            left[r] -= due[layer, r]
+    for layer in range(layers):
+        for r in range(ranks):
+            keep = max(0, min(live[layer, r] - due[layer, r], capacity[layer, r] - due[layer, r], left[r]))
+            room[layer, r] += keep
             left[r] -= keep
-            total[layer] += keep
+            total[layer] += room[layer, r]
     for layer in range(layers):
         while total[layer] > copies[layer]:
-            r = int(np.argmax(room[layer]))
+            r = int(np.argmax(room[layer] - due[layer]))
             room[layer, r] -= 1
             left[r] += 1
             total[layer] -= 1
