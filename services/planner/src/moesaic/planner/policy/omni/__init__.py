@@ -1,8 +1,8 @@
 """Our own policy: step balance from replicas that link the ranks, few moves, one pool of slots for all layers.
 
-(1) `allot` deals the slots to layers by need and makes each layer's copies fit. (2) `layer.better` plans each layer from what
-is there: replicas follow the heat (`relink`), then single changes until no rank is above the ideal level (`improve`); a layer
-that this leaves too far away is planned afresh (`build`) and its ranks renamed to keep what they can (`match`). (3) Where more
+(1) `allot` deals the slots to layers by need and makes each layer's copies fit. (2) `layer.changed` changes what is
+there: replicas follow the heat (`relink`), then single changes until no rank is above the ideal level (`improve`). The layers
+that this leaves furthest away are planned `afresh` (`build`), their ranks renamed to keep what they can (`match`). (3) Where more
 would move than may, the layers that gain most per copy go first.
 
 What makes steps level: dispatch fills each step's tokens like water over the replicas (`shared.dispatch`), so what counts is
@@ -19,7 +19,7 @@ import numpy as np
 from moesaic.planner.policy.omni.allot import allot, house, needs, rooms
 from moesaic.planner.policy.omni.cells import tied
 from moesaic.planner.policy.omni.homes import homes
-from moesaic.planner.policy.omni.layer import better, strain
+from moesaic.planner.policy.omni.layer import afresh, changed, strain
 from moesaic.planner.policy.problem import Hold, Problem, ProblemError, check
 from moesaic.planner.predict import MUCH, outlook
 from moesaic.planner.topology import remote
@@ -46,6 +46,8 @@ class Knobs:
     """Factor by which handing a slot from expert to expert must lower the higher work per capacity of the two."""
     rebuild: float = 0.01
     """A layer whose busiest rank stays so far above the ideal level is planned afresh."""
+    afresh: int = 8
+    """One in so many layers at most, those with the highest strain, unless most of a layer is new anyway."""
     price: float = 0.00003
     """By so much per copy moved planning a layer afresh must lower its busiest rank."""
     link: float = 0.25
@@ -216,16 +218,27 @@ class _Plan:
         self._kinds = _kinds(problem, self._housed)
         base = self._housed.hold
         planned = base.copy()
-        for layer in range(base.shape[0]):
-            self._better(planned[layer], layer, limit)
+        found = [self._changed(planned[layer], layer, limit) for layer in range(base.shape[0])]
+        strains = np.array([strained for strained, _ in found])
+        worst = np.argsort(-strains, kind="stable")[: max(1, len(found) // knobs.afresh)].tolist()
+        for layer, (strained, new) in enumerate(found):
+            if new or (layer in worst and strained > 1 + knobs.rebuild):
+                self._afresh(planned[layer], layer, limit, strained, new)
         moved = [_new(was, now) for was, now in zip(self._housed.live, planned, strict=True)]
         self.hold = (planned if sum(moved) <= limit else self._within(limit, base, planned, moved)).astype(np.bool_)
 
-    def _better(self, hold: np.ndarray, layer: int, moves: int) -> None:
+    def _changed(self, hold: np.ndarray, layer: int, moves: int) -> tuple[float, bool]:
         h, k = self._housed, self._knobs
-        better(
+        return changed(
             h.work[layer], h.fixed[layer], h.pace, h.live[layer], hold, h.room[layer], h.may[layer], h.pin[layer],
-            self._kinds[layer], k.softness, k.slack, k.least, k.ratio, k.rebuild, k.price, moves,
+            k.slack, k.least, k.ratio, moves,
+        )  # fmt: skip
+
+    def _afresh(self, hold: np.ndarray, layer: int, moves: int, strained: float, new: bool) -> None:
+        h, k = self._housed, self._knobs
+        afresh(
+            h.work[layer], h.fixed[layer], h.pace, h.live[layer], hold, h.room[layer], h.may[layer], h.pin[layer],
+            self._kinds[layer], k.softness, k.slack, k.least, k.ratio, 1 + k.rebuild, k.price, moves, strained, new,
         )  # fmt: skip
 
     def _strain(self, layer: int, hold: np.ndarray) -> float:
@@ -244,7 +257,7 @@ class _Plan:
             if moved[layer] - due <= left:
                 hold[layer] = planned[layer]
             elif left > 0:
-                self._better(hold[layer], layer, left + due)
+                self._changed(hold[layer], layer, left + due)
             left -= _new(self._housed.live[layer], hold[layer]) - due
         return hold
 
@@ -258,6 +271,8 @@ def _kinds(problem: Problem, housed: _Housed) -> Ints:
     ranks = problem.shape[2]
     paces = np.unique(housed.pace, return_inverse=True)[1]
     kinds: Ints = np.asarray(housed.room * ranks + paces)
+    if problem.may is None and problem.pinned is None:
+        return kinds
     special: Bools = np.asarray(housed.pin.any(axis=1) | ~housed.may.all(axis=1))
     for layer in np.flatnonzero(special.any(axis=1)).tolist():
         known: dict[tuple[int, bytes], int] = {}

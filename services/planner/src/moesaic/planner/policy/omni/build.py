@@ -70,7 +70,8 @@ def build(
             load[best] += cost[e] * pace[best]
             hot[best] += 1
             buffer[best] = max(buffer[best], work[e])
-            _join(e, best, hold, link)
+            if not plain:
+                _join(e, best, hold, link)
     for e in np.argsort(-cost, kind="mergesort"):
         if hold[e].sum() > 0:
             continue
@@ -99,14 +100,14 @@ def _for_replica(
     rated = np.zeros(4)
     rate = np.zeros(4)
     joins = first and hot.sum() > 0
+    linked = np.zeros(ranks, dtype=np.uint8)
+    if not plain and not first:
+        for r in range(ranks):
+            if hold[e, r]:
+                linked[link[r]] = 1
     for r in range(ranks):
         if free[r] < 1 or hold[e, r] or not may[e, r]:
             continue
-        linked = 0.0
-        for q in range(ranks):
-            if hold[e, q] and link[q] == link[r]:
-                linked = 1.0
-                break
         if plain:
             rate[:] = 0.0
         elif joins:
@@ -115,7 +116,7 @@ def _for_replica(
             rate[2] = -buffer[r]
         else:
             rate[0] = float(hot[r])
-            rate[1] = linked
+            rate[1] = float(linked[link[r]])
             rate[2] = -buffer[r]
         rate[3] = load[r]
         if best < 0 or _less(rate, rated):

@@ -16,9 +16,9 @@ SWEEPS = 16
 """Fillings at first; `AGAIN` after a change, `TRIAL` while one is tried."""
 AGAIN = 8
 TRIAL = 4
-TRIED = 4
+TRIED = 3
 """Changes tried exactly in a round, of those that by estimate promise most; `AT_WORST` where none of them is worth it."""
-AT_WORST = 8
+AT_WORST = 6
 SOURCES = 3
 """Ranks above the target that are relieved in a round, and ranks that may take something."""
 PARTNERS = 6

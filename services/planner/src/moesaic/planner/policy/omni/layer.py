@@ -24,42 +24,49 @@ MUCH = 0.2
 
 
 @kernel
-def better(
-    work: Floats, fixed: Floats, pace: Floats, live: Bytes, hold: Bytes, room: Ints, may: Bytes, pin: Bytes, kind: Ints,
-    softness: float, slack: float, least: float, ratio: float, rebuild: float, price: float, max_moves: int,
-) -> float:  # fmt: skip
-    """Change `hold [E, R]` in place with at most `max_moves` copies that `live` has not; the strain afterwards.
+def changed(
+    work: Floats, fixed: Floats, pace: Floats, live: Bytes, hold: Bytes, room: Ints, may: Bytes, pin: Bytes,
+    slack: float, least: float, ratio: float, max_moves: int,
+) -> tuple[float, bool]:  # fmt: skip
+    """Change what is there, `hold [E, R]` in place, with at most `max_moves` copies that `live` has not.
 
-    First by changes of what is there. Where that leaves the busiest rank more than `rebuild` above the ideal level, or much
-    was new anyway, the layer is planned afresh, its ranks renamed to keep what they can, and that is taken if it is better.
-    A layer without load stays as it is.
+    Returned are the strain afterwards, and whether so much is new that the layer may as well be planned afresh. A layer
+    without load stays as it is.
     """
     if work.max() <= 0.0:
-        return 1.0
+        return 1.0, False
     experts = hold.shape[0]
     n = np.zeros(experts, dtype=np.int64)
     at = np.zeros((experts, most_copies(hold, room)), dtype=np.int64)
     read(hold, n, at)
     lowest = reachable(work, pace, room.sum())
-    left = max_moves - received(live, n, at)
-    grown = grow(work, pace, live, hold, n, at, room, may, left)
-    now = improve(work, fixed, pace, live, hold, n, at, room, may, pin, lowest, slack, least, 0, 0)
-    now = settled(
-        work, fixed, pace, live, hold, n, at, room, may, pin, lowest, slack, least, ratio, max_moves, now
-    )  # fmt: skip
-    new = grown > GROWN * max(1, room.sum() - experts) or received(live, n, at) > MUCH * experts
-    if now <= 1.0 + rebuild and not new:
-        return now
+    grown = grow(work, pace, live, hold, n, at, room, may, max_moves - received(live, n, at))
+    now = settled(work, fixed, pace, live, hold, n, at, room, may, pin, lowest, slack, least, ratio, max_moves)
+    return now, grown > GROWN * max(1, room.sum() - experts) or received(live, n, at) > MUCH * experts
+
+
+@kernel
+def afresh(
+    work: Floats, fixed: Floats, pace: Floats, live: Bytes, hold: Bytes, room: Ints, may: Bytes, pin: Bytes, kind: Ints,
+    softness: float, slack: float, least: float, ratio: float, enough: float, price: float, max_moves: int,
+    now: float, new: bool,
+) -> float:  # fmt: skip
+    """Plan the layer anew, ranks renamed to keep what they can, and take that into `hold` if it is better; the strain.
+
+    `now` is the strain of `hold`. Unless much is `new` anyway, every copy that moves must lower it by `price`. A plan with a
+    strain of `enough` is not improved further.
+    """
+    experts = hold.shape[0]
+    n = np.zeros(experts, dtype=np.int64)
+    at = np.zeros((experts, most_copies(hold, room)), dtype=np.int64)
+    lowest = reachable(work, pace, room.sum())
     for plain in (False, True):
         fresh = build(work, fixed, pace, room, may, pin, 1.0 if plain else softness, plain)
         read(fresh, n, at)
-        if n.min() == 0:
-            continue
-        built = improve(work, fixed, pace, fresh, fresh, n, at, room, may, pin, lowest, slack, least, 0, 0)
-        if built > now + HOPE:
+        if n.min() == 0 or _strain(work, fixed, pace, fresh, n, at, room, lowest) > now + HOPE:
             continue
         then = settled(
-            work, fixed, pace, fresh.copy(), fresh, n, at, room, may, pin, lowest, slack, least / 8.0, ratio, NO_LIMIT, built
+            work, fixed, pace, fresh.copy(), fresh, n, at, room, may, pin, lowest, slack, least / 8.0, ratio, NO_LIMIT
         )  # fmt: skip
         match(live, fresh, kind)
         read(fresh, n, at)
@@ -69,7 +76,7 @@ def better(
             hold[:] = fresh
             now = then
             new = True
-            if then <= 1.0 + rebuild:
+            if then <= enough:
                 break
     return now
 
@@ -77,26 +84,38 @@ def better(
 @kernel
 def settled(
     work: Floats, fixed: Floats, pace: Floats, live: Bytes, hold: Bytes, n: Ints, at: Ints, room: Ints, may: Bytes,
-    pin: Bytes, lowest: float, slack: float, least: float, ratio: float, max_moves: int, before: float,
+    pin: Bytes, lowest: float, slack: float, least: float, ratio: float, max_moves: int,
 ) -> float:  # fmt: skip
-    """Relink and improve again and again, until a plan from the outcome would change nothing; the strain, `before` at first."""
+    """Relink and improve again and again, until a plan from the outcome would change nothing; the strain."""
+    before = -1.0
     for _ in range(REPEATS):
         was = hold.copy()
         left = max_moves - received(live, n, at)
         linked = relink(work, pace, was, hold, n, at, may, pin, ratio, left)
         now = improve(work, fixed, pace, was, hold, n, at, room, may, pin, lowest, slack, least, left - linked, ROUNDS)
-        if linked > 0 and now > before + slack:  # short of memory, copies by capacity do harm
+        if linked > 0 and now > 1.0 + slack and before < 0.0:
+            before = _strain(work, fixed, pace, was, n, at, room, lowest)
+            read(hold, n, at)
+        if linked > 0 and now > 1.0 + slack and now > before + slack:  # short of memory, copies by capacity do harm
             hold[:] = was
             read(hold, n, at)
             now = improve(work, fixed, pace, was, hold, n, at, room, may, pin, lowest, slack, least, left, ROUNDS)
         if received(live, n, at) > max_moves:
             hold[:] = was
-            read(hold, n, at)
-            return before
+            return _strain(work, fixed, pace, hold, n, at, room, lowest)
         before = now
         if (hold == was).all():
             break
     return before
+
+
+@kernel
+def _strain(
+    work: Floats, fixed: Floats, pace: Floats, hold: Bytes, n: Ints, at: Ints, room: Ints, lowest: float
+) -> float:
+    """As `strain`; fills `n` and `at`."""
+    read(hold, n, at)
+    return improve(work, fixed, pace, hold, hold, n, at, room, hold, hold, lowest, 0.0, 0.0, 0, 0)
 
 
 @kernel
@@ -105,7 +124,4 @@ def strain(work: Floats, fixed: Floats, pace: Floats, hold: Bytes, room: Ints) -
     experts = hold.shape[0]
     n = np.zeros(experts, dtype=np.int64)
     at = np.zeros((experts, most_copies(hold, room)), dtype=np.int64)
-    read(hold, n, at)
-    return improve(
-        work, fixed, pace, hold, hold.copy(), n, at, room, hold, hold, reachable(work, pace, room.sum()), 0.0, 0.0, 0, 0
-    )
+    return _strain(work, fixed, pace, hold, n, at, room, reachable(work, pace, room.sum()))

@@ -13,6 +13,9 @@ import numpy as np
 from moesaic.shared.arrays import Floats, Ints
 from moesaic.shared.kernel import kernel
 
+STALLED = 0.97
+"""A sweep that leaves more than this part of what was above the target is the last one."""
+
 
 @kernel
 def survey(
@@ -55,7 +58,10 @@ def settle(
             e = multis[i]
             if n[e] > 1:
                 _fill(work[e], pace, at[e, : n[e]], split[i], level, index)
+        before = above
         above = excess(level, pace, target)
+        if above > STALLED * before:
+            break
     return above
 
 
