@@ -47,8 +47,10 @@ class Knobs:
     rebuild: float = 0.01
     """A layer whose busiest rank stays so far above the ideal level is planned afresh."""
     afresh: int = 8
-    """One in so many layers at most, those with the highest strain, unless most of a layer is new anyway."""
-    price: float = 0.00003
+    """Only one in so many layers, those with the highest strain, unless much of a layer is new anyway, or it is `bad`."""
+    bad: float = 0.05
+    """A layer whose busiest rank stays so far above the ideal level is planned afresh in any case."""
+    price: float = 0.00004
     """By so much per copy moved planning a layer afresh must lower its busiest rank."""
     link: float = 0.25
     """What a replica that only links ranks is worth when slots are dealt to layers."""
@@ -222,7 +224,7 @@ class _Plan:
         strains = np.array([strained for strained, _ in found])
         worst = np.argsort(-strains, kind="stable")[: max(1, len(found) // knobs.afresh)].tolist()
         for layer, (strained, new) in enumerate(found):
-            if new or (layer in worst and strained > 1 + knobs.rebuild):
+            if new or strained > 1 + knobs.bad or (layer in worst and strained > 1 + knobs.rebuild):
                 self._afresh(planned[layer], layer, limit, strained, new)
         moved = [_new(was, now) for was, now in zip(self._housed.live, planned, strict=True)]
         self.hold = (planned if sum(moved) <= limit else self._within(limit, base, planned, moved)).astype(np.bool_)

@@ -136,14 +136,14 @@ def relink(
 @kernel
 def improve(
     work: Floats, fixed: Floats, pace: Floats, live: Bytes, hold: Bytes, n: Ints, at: Ints,
-    room: Ints, may: Bytes, pin: Bytes, lowest: float, slack: float, least: float, max_moves: int, rounds: int,
+    room: Ints, may: Bytes, pin: Bytes, lowest: float, slack: float, least: float, max_moves: int, rounds: int, strict: bool,
 ) -> float:  # fmt: skip
     """Change the copies in place until no rank is above (1 + slack) times the ideal level, or nothing is worth it.
 
     The ideal is what ranks that shared everything evenly would have, or `lowest`, below which memory allows no plan. A change
     is worth it if it takes `least` of it off what is above the target, per copy moved. It is a further copy of an expert of a
     rank above the target, in a free slot or in a replica's, or a swap of two experts. Returned is the strain: the busiest
-    rank's level over the ideal one, 1 where nothing can be better.
+    rank's level over the ideal one, 1 where nothing can be better. `strict`: no change makes a rank busier than the busiest.
     """
     experts, ranks = hold.shape
     by_work = np.argsort(-work, kind="mergesort")
@@ -167,7 +167,8 @@ def improve(
         target = middle * (1.0 + slack)
         above = settle(work, fixed, pace, n, at, multis[:m], base, target, sweeps, split, level, index)
         sweeps = AGAIN
-        strain = level.max() / middle if middle > 0.0 else 1.0
+        highest = level.max()
+        strain = highest / middle if middle > 0.0 else 1.0
         if above <= 1e-9 * middle or max_moves <= 0 or turn == rounds:
             break
         _propose(
@@ -195,7 +196,7 @@ def improve(
                 _swap(a, b, r, q, work, fixed, pace, at, base)
                 then = settle(work, fixed, pace, n, at, multis[:m], base, target, TRIAL, tried, scratch, index)
                 _swap(a, b, q, r, work, fixed, pace, at, base)
-            gain = above - then
+            gain = above - then if not strict or scratch.max() <= highest else 0.0
             if gain >= least * middle * max(FREE, cost) and gain / max(FREE, cost) > best_score:
                 best, best_score, best_cost = o, gain / max(FREE, cost), cost
         if best < 0:

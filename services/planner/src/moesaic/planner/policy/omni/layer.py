@@ -16,6 +16,8 @@ ROUNDS = 64
 """Changes that a layer gets at most."""
 REPEATS = 2
 NO_LIMIT = 1 << 40
+SHORT = 0.9
+"""A layer whose lowest reachable level is so much of the ideal one is short of memory: there only the plain plan is made."""
 HOPE = 0.05
 """A fresh plan whose strain is higher by that is not worked on."""
 GROWN = 0.25
@@ -60,7 +62,10 @@ def afresh(
     n = np.zeros(experts, dtype=np.int64)
     at = np.zeros((experts, most_copies(hold, room)), dtype=np.int64)
     lowest = reachable(work, pace, room.sum())
+    short = lowest > SHORT * (work.sum() / (1.0 / pace).sum())
     for plain in (False, True):
+        if short and not plain:
+            continue
         fresh = build(work, fixed, pace, room, may, pin, 1.0 if plain else softness, plain)
         read(fresh, n, at)
         if n.min() == 0 or _strain(work, fixed, pace, fresh, n, at, room, lowest) > now + HOPE:
@@ -92,14 +97,22 @@ def settled(
         was = hold.copy()
         left = max_moves - received(live, n, at)
         linked = relink(work, pace, was, hold, n, at, may, pin, ratio, left)
-        now = improve(work, fixed, pace, was, hold, n, at, room, may, pin, lowest, slack, least, left - linked, ROUNDS)
-        if linked > 0 and now > 1.0 + slack and before < 0.0:
-            before = _strain(work, fixed, pace, was, n, at, room, lowest)
-            read(hold, n, at)
-        if linked > 0 and now > 1.0 + slack and now > before + slack:  # short of memory, copies by capacity do harm
-            hold[:] = was
-            read(hold, n, at)
-            now = improve(work, fixed, pace, was, hold, n, at, room, may, pin, lowest, slack, least, left, ROUNDS)
+        now = improve(
+            work, fixed, pace, was, hold, n, at, room, may, pin, lowest, slack, least, left - linked, ROUNDS, False
+        )  # fmt: skip
+        if now > 1.0 + slack:
+            if before < 0.0:
+                before = _strain(work, fixed, pace, was, n, at, room, lowest)
+            if (
+                now > before + slack
+            ):  # short of memory, copies by capacity do harm, and less excess may be a busier rank
+                hold[:] = was
+                read(hold, n, at)
+                now = improve(
+                    work, fixed, pace, was, hold, n, at, room, may, pin, lowest, slack, least, left, ROUNDS, True
+                )  # fmt: skip
+            else:
+                read(hold, n, at)
         if received(live, n, at) > max_moves:
             hold[:] = was
             return _strain(work, fixed, pace, hold, n, at, room, lowest)
@@ -115,7 +128,7 @@ def _strain(
 ) -> float:
     """As `strain`; fills `n` and `at`."""
     read(hold, n, at)
-    return improve(work, fixed, pace, hold, hold, n, at, room, hold, hold, lowest, 0.0, 0.0, 0, 0)
+    return improve(work, fixed, pace, hold, hold, n, at, room, hold, hold, lowest, 0.0, 0.0, 0, 0, False)
 
 
 @kernel
