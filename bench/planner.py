@@ -33,7 +33,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeVar
 
-import loads
+import _loads as loads
 import numpy as np
 from _report import Figure, arguments, progress, show
 
