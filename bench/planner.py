@@ -195,7 +195,7 @@ def follow(case: Case, policy: str, shares: Floats) -> Run:
 
 def across_nodes(now: Placed, live: Hold, share: Floats, topology: Topology, groups: Groups, run: Run) -> None:
     """Note where copies come from, and on how many further nodes a token's experts are."""
-    inside, across = sources(live, now.hold, topology)
+    inside, across = (int(copies.sum()) for copies in sources(live, now.hold, topology))
     run.inside.append(inside)
     run.across.append(across)
     on = [

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -56,3 +58,12 @@ def load(
         instalment=instalment,
         phases={name: phase(seq, tokens, most=most, total=total, steps=steps)},
     )
+
+
+def timed(said: Load, *, us: int = 0, timing: Sequence[float] = ()) -> Load:
+    """The same message with what its steps and experts took."""
+    phases = {
+        name: msgspec.structs.replace(phase, executed_us=us, timing=tuple(timing))
+        for name, phase in said.phases.items()
+    }
+    return msgspec.structs.replace(said, phases=phases)

@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moesaic.monitor.counters import read
+from moesaic.monitor.report import imbalance
 from moesaic.monitor.windows import Window, Windows
 from moesaic.shared.arrays import pack
-from moesaic.shared.messages import BadMessage, IntArray, Load, PhaseLoad
-from monitor.samples import load
+from moesaic.shared.messages import BadMessage, IntArray, Load, PhaseLoad, PhaseWindow, Source
+from monitor.samples import load, timed
 
 
 def heard(*messages: Load) -> Windows:
@@ -176,3 +177,30 @@ def test_another_shape_of_the_same_model_is_refused() -> None:
     larger = msgspec.structs.replace(load(2, 1), phases={"decode": phase_of(3, 4)})
     with pytest.raises(BadMessage, match="same model"):
         windows.take(read(larger))
+
+
+def reported(windows: Windows) -> PhaseWindow:
+    return imbalance(closed(windows), "g", Source(producer="monitor", boot="m", seq=1), None).phases["decode"]
+
+
+def test_the_time_of_a_step_is_that_of_the_window_and_of_the_placement() -> None:
+    windows = heard(timed(load(1, 5, steps=2), us=10_000))
+    assert reported(windows).step_ms == 5.0
+    windows.take(read(timed(load(2, 9, steps=4), us=16_000)))
+    assert reported(windows).step_ms == 3.0
+    windows.take(read(timed(load(3, 12, steps=1, epoch=7), us=9_000)))
+    assert reported(windows).step_ms == 9.0
+
+
+def test_what_experts_took_is_added_over_engines_and_counts_since_the_last_window() -> None:
+    one, two = [1.0] * 10, [2.0] * 10
+    windows = heard(timed(load(1, 5), timing=one), timed(load(1, 5, engine="b", rank=1), timing=two))
+    assert reported(windows).timing == (3.0,) * 10
+    windows.take(read(timed(load(2, 9), timing=two)))
+    assert reported(windows).timing == (1.0,) * 10
+
+
+@pytest.mark.parametrize("timing", [[1.0] * 9, [float("nan")] * 10])
+def test_a_timing_that_is_none_is_refused(timing: list[float]) -> None:
+    with pytest.raises(BadMessage, match="timing"):
+        read(timed(load(1, 5), timing=timing))

@@ -323,3 +323,24 @@ def test_a_fitted_cost_is_used_where_it_is_wanted() -> None:
     cost = planner.cost()
     assert (round(cost.fixed, 3), round(cost.expert, 3), round(cost.token, 4), cost.unit) == (0.5, 0.1, 0.01, "ms")
     assert asked(planner).problem.cost.unit == "ms"
+
+
+def test_what_went_back_is_not_judged_but_is_what_the_next_placement_is_compared_with() -> None:
+    planner = group()
+    settled(planner, 1)
+    failed = measured(planner, 1, 13.0)
+    assert failed is not None
+    back = decide.way_back(planner, failed, 3.0)
+    assert back is not None
+    planner.on_own(back, 2, 3.0, 3.0)
+    planner.on_event(event("committed", 2), 3.0, 3.0)
+    assert planner.trial.epoch is None
+    for seq in range(20, 24):
+        planner.on_imbalance(window(skewed(), seq, epoch=2, instalment=1, step_ms=20.0), 4.0, 4.0)
+    proposed(planner, 3, 100.0)
+    planner.on_event(event("committed", 3), 101.0, 101.0)
+    for seq in range(24, 40):
+        assert (
+            planner.on_imbalance(window(skewed(), seq, epoch=3, instalment=1, step_ms=20.0), 102.0, 102.0) is None
+        )  # 20 ms is much by the windows of epoch 1, but as before by those of epoch 2
+    assert "1.00 times" in next(d["reason"] for d in planner.journal.shown() if d["kind"] == "kept")

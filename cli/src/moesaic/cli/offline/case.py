@@ -106,7 +106,7 @@ class Case:
         return {
             "moves": moves,
             "moves_per_layer": moves / len(hold),
-            "moves_across_nodes": sources(live, hold, self.topology)[1] if self.topology else None,
+            "moves_across_nodes": int(sources(live, hold, self.topology)[1].sum()) if self.topology else None,
             "bytes": moves * self.slot_bytes if self.slot_bytes else None,
         }
 

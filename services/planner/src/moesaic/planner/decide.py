@@ -16,10 +16,10 @@ from moesaic.planner.config import PlannerConfig
 from moesaic.planner.gate import Terms, Verdict, judge
 from moesaic.planner.group import Failed, GroupPlanner
 from moesaic.planner.journal import Kind
-from moesaic.planner.layout import hold_of
+from moesaic.planner.layout import hold_of, state_of
 from moesaic.planner.policy import Hold, Problem, ProblemError, check
-from moesaic.planner.predict import drawn
-from moesaic.planner.proposal import Expected, Proposal, Question, expected, instalments, target_of
+from moesaic.planner.predict import drawn, shared_out
+from moesaic.planner.proposal import ROLL_BACK, Expected, Proposal, Question, expected, instalments
 from moesaic.shared.messages import Forecast, Placement
 from moesaic.shared.placement import PlacementError, State
 
@@ -155,8 +155,9 @@ def _invalid(group: GroupPlanner, why: str, wall: float) -> No:
 
 
 def _propose(group: GroupPlanner, asked: Question, hold: Hold, wall: float) -> tuple[Proposal, Expected]:
-    placement = _placement(group, target_of(asked.problem, hold), group.config.policy, wall)
-    outcome = expected(asked, hold, group.topology())
+    shares = shared_out(asked.problem.load, hold, asked.problem.cost)
+    placement = _placement(group, state_of(hold, shares), group.config.policy, wall)
+    outcome = expected(asked, hold, shares, group.topology())
     now, then = outcome.now.balance, outcome.then.balance
     placement = msgspec.structs.replace(
         placement,
@@ -175,7 +176,7 @@ def back_to(group: GroupPlanner, epoch: int, reason: str, wall: float) -> Propos
         return No("not_formed", "the group is not complete")
     if state is None or live is None:
         return No("live_unknown", f"the content of epoch {epoch} is not known or does not fit this group")
-    placement = _placement(group, state, "roll back", wall, reason)
+    placement = _placement(group, state, ROLL_BACK, wall, reason)
     try:
         steps = instalments(live, placement, record)
     except PlacementError as error:

@@ -17,7 +17,7 @@ from moesaic.planner.journal import Decision, Journal, Kind
 from moesaic.planner.live import Live
 from moesaic.planner.measured import Trial, Window
 from moesaic.planner.memory import Remembered, keep, recall
-from moesaic.planner.proposal import Proposal, instalments
+from moesaic.planner.proposal import ROLL_BACK, Proposal, instalments
 from moesaic.planner.rollout import OnTheWay, Rollout
 from moesaic.planner.topology import Topology
 from moesaic.planner.wishes import Wishes
@@ -60,7 +60,6 @@ class GroupPlanner:
         """Targets of the policy that were no valid placement."""
         self._memory = Memory(config.fast_s, config.slow_s, config.same_domain, config.min_tokens)
         self._heard: dict[str, int] = {}
-        self._going_back = False
         self.asked_at = -math.inf
         """When the policy was asked last."""
         self.placed: tuple[float, int] = (-math.inf, 0)
@@ -171,11 +170,11 @@ class GroupPlanner:
     def _settled(self, epoch: int, now: float) -> None:
         if self.live.settled and self.live.settled[-1] == epoch:
             return
-        began = bool(self.live.settled) and not self._going_back
         self.live.settle(epoch)
         self.placed = (now, self.domain)
-        if began and self.live.before(epoch) is not None:
-            self.trial.begin(epoch)
+        content = self.live.content(epoch)
+        back = content is not None and content.policy == ROLL_BACK
+        self.trial.begin(epoch, judged=not back and self.live.before(epoch) is not None)
 
     def on_event(self, event: PlacementEvent, now: float, wall: float) -> Failed | None:
         """A line of the audit trail; what failed, where it says so of the placement on its way."""
@@ -209,7 +208,6 @@ class GroupPlanner:
         self.live.stored(epoch, proposal.placement)
         kind: Kind = "rolled_back" if proposal.going_back else "proposed"
         self.note(kind, proposal.placement.reason, wall, proposal.placement.forecast, epoch)
-        self._going_back = proposal.going_back
         if self.live.epoch < epoch:  # else committed before we were told that it is stored
             way = OnTheWay(epoch, proposal.before, proposal.instalments, proposal.domain, now, proposal.going_back)
             self.rollout.stored(way)

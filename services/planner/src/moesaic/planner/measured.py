@@ -62,12 +62,12 @@ class Trial:
         """The placement on trial."""
         return self._epoch
 
-    def begin(self, epoch: int) -> None:
-        """This placement is live from now on; it is tried if enough is known of the one before."""
+    def begin(self, epoch: int, *, judged: bool = True) -> None:
+        """This placement is live from now on; it is tried if it is to be judged, and enough is known of the one before."""
         self._before = list(self._now)
         self._now.clear()
         self._comparable, self._left = [], PATIENCE * self._windows
-        self._epoch = epoch if len(self._before) >= FEW else None
+        self._epoch = epoch if judged and len(self._before) >= FEW else None
 
     def stop(self) -> None:
         """The generation has ended: nothing measured so far says anything."""

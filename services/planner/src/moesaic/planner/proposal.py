@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from moesaic.planner.layout import state_of
 from moesaic.planner.policy import Hold, Problem
 from moesaic.planner.predict import Outlook, outlook, shared_out
 from moesaic.planner.topology import Topology, moving_s
@@ -14,6 +13,9 @@ from moesaic.shared.arrays import Ints
 from moesaic.shared.dispatch import Prices
 from moesaic.shared.messages import Forecast, Group, Placement
 from moesaic.shared.placement import State, check, path
+
+ROLL_BACK = "roll back"
+"""Policy that is named in a placement which goes back to an earlier one."""
 
 
 @dataclass(frozen=True)
@@ -71,22 +73,18 @@ class Expected:
         return tuple(int(layer) for layer in np.argsort(-gain, kind="stable") if gain[layer] > 0)
 
 
-def expected(question: Question, hold: Hold, topology: Topology) -> Expected:
-    """What an answer would do to the question's steps, dispatched by tokens as engines do."""
+def expected(question: Question, hold: Hold, shares: Ints, topology: Topology) -> Expected:
+    """What an answer with these shares would do to the question's steps, dispatched by tokens as engines do."""
     problem = question.problem
     prices = Prices.tokens(problem.slots.size)
+    live = shared_out(problem.load, problem.live, problem.cost)
     outlooks = [
-        outlook(question.steps, held, problem.cost, shared_out(problem.load, held, problem.cost), prices)
-        for held in (problem.live, hold)
+        outlook(question.steps, held, problem.cost, parts, prices)
+        for held, parts in ((problem.live, live), (hold, shares))
     ]
     moves = int(np.count_nonzero(hold & ~problem.live))
     size = question.record.slot_bytes
     return Expected(outlooks[0], outlooks[1], moves, moves * size, moving_s(problem.live, hold, size, topology))
-
-
-def target_of(problem: Problem, hold: Hold) -> State:
-    """The state for the wire, with the shares that level the expected load."""
-    return state_of(hold, shared_out(problem.load, hold, problem.cost))
 
 
 def instalments(live: State, placement: Placement, record: Group) -> int:

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from moesaic.shared.arrays import Floats, Ints
+from moesaic.shared.arrays import Bools, Floats, Ints
 
 
 @dataclass(frozen=True)
@@ -67,20 +66,17 @@ class Groups:
         return np.arange(experts) * self.count // experts
 
 
-def sources(live: npt.NDArray[np.bool_], target: npt.NDArray[np.bool_], topology: Topology) -> tuple[int, int]:
-    """Copies that the target `[L, E, R]` brings to a rank (from inside its node, from another)."""
-    new = target & ~live
-    there = np.stack([live[:, :, topology.node == node].any(axis=2) for node in range(topology.nodes)], axis=2)
-    inside = new & there[:, :, topology.node]
-    return int(inside.sum()), int((new & ~inside).sum())
-
-
-def moving_s(live: npt.NDArray[np.bool_], target: npt.NDArray[np.bool_], slot_bytes: int, topology: Topology) -> float:
-    """Seconds of the busiest rank to receive its new copies, each from the nearest rank that has it."""
+def sources(live: Bools, target: Bools, topology: Topology) -> tuple[Ints, Ints]:
+    """Copies that the target `[L, E, R]` brings to each rank `[R]`: from inside its node, from another."""
     new = target & ~live
     there = np.stack([live[:, :, topology.node == node].any(axis=2) for node in range(topology.nodes)], axis=2)
     inside = (new & there[:, :, topology.node]).sum(axis=(0, 1))
-    across = new.sum(axis=(0, 1)) - inside
+    return inside, new.sum(axis=(0, 1)) - inside
+
+
+def moving_s(live: Bools, target: Bools, slot_bytes: int, topology: Topology) -> float:
+    """Seconds of the busiest rank to receive its new copies, each from the nearest rank that has it."""
+    inside, across = sources(live, target, topology)
     return float((slot_bytes * (inside / topology.inside + across / topology.across)).max(initial=0.0))
 
 

@@ -103,9 +103,8 @@ def settled(
         if now > 1.0 + slack:
             if before < 0.0:
                 before = _strain(work, fixed, pace, was, n, at, room, lowest)
-            if (
-                now > before + slack
-            ):  # short of memory, copies by capacity do harm, and less excess may be a busier rank
+            # short of memory, copies by capacity do harm, and less excess may be a busier rank
+            if now > before + slack:
                 hold[:] = was
                 read(hold, n, at)
                 now = improve(
